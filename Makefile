@@ -1,0 +1,46 @@
+# Two targets do all the set-up: `make check` (the main job) and `make test` (everything CI runs).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet
+
+.PHONY: check test lint unit harness sglang docs clean
+
+check: $(VENV)/check.stamp
+	$(BIN)/hicache-fsm check
+
+test: lint unit harness check
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -m "not sglang" -n 2
+
+# Real SGLang: one process at a time, since each brings its own I/O threads.
+harness: sglang
+	$(BIN)/python -m pytest -m sglang
+
+sglang: $(VENV)/test.stamp
+	$(BIN)/python -m hicache_fsm.sglang.install
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/check.stamp: $(VENV)/bin/python pyproject.toml
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/test.stamp: $(VENV)/check.stamp
+	$(PIP) --editable ".[test,lint]"
+	touch $@
+
+docs: $(VENV)/check.stamp
+	$(BIN)/hicache-fsm diagram > docs/machines.md
+	$(BIN)/hicache-fsm explain --page > docs/invariants.md
+
+clean:
+	rm -rf $(VENV) .sglang

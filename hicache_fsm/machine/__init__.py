@@ -1,0 +1,9 @@
+"""The machines of the spec, ready to run: a compiled table for the hot path, diagrams for people.
+
+The reference machine is in `hicache_fsm.machine.reference`, which alone needs `transitions`.
+"""
+
+from hicache_fsm.machine.compiled import CompiledMachine, Row
+from hicache_fsm.machine.diagram import markdown, mermaid
+
+__all__ = ["CompiledMachine", "Row", "markdown", "mermaid"]

@@ -1,0 +1,65 @@
+"""The meaning of the prefetch machine's guards: what a profile, an attempt and an event say."""
+
+from collections.abc import Callable, Mapping
+
+from hicache_fsm.rules import retry_due
+from hicache_fsm.runtime.attempt import Anchor, Attempt, Operation, PinPlan
+from hicache_fsm.runtime.settings import Settings
+from hicache_fsm.runtime.words import LIMITED, TOO_SHORT
+
+
+class Moment:
+    """One event as guards and effects see it.
+
+    `now` is the pass; `asks`, `room` and `head` are the facts, `facts` the same as log text; `tokens` and
+    `wanted` are tokens, `pages` host pages. `answered` is the operation whose answer this is, where it is not
+    the attempt's own. The defaults sit on the class, since most events set one or two and every event makes
+    one of these.
+    """
+
+    facts: str = ""
+    why: str = ""
+    asks: bool = False
+    room: bool = False
+    head: bool = False
+    tokens: int = 0
+    wanted: int = 0
+    pages: int = 0
+    anchor: Anchor | None = None
+    answered: Operation | None = None
+    pin: PinPlan | None = None
+
+    def __init__(self, now: int, why: str = "") -> None:
+        self.now = now
+        if why:
+            self.why = why
+
+
+Guard = Callable[[Attempt, Moment], bool]
+
+
+def prefetch_guards(settings: Settings) -> Mapping[str, Guard]:
+    """The guards of the prefetch machine under these settings."""
+    constants = settings.constants
+    interval, budget = constants.interval, constants.max_attempts
+    arms = constants.arms
+    parks = constants.parks and settings.mode == "buffer_only"
+    retries_failed = constants.retries_failed and arms
+    tail = constants.requeries_tail and arms
+    unasked = frozenset({TOO_SHORT} if arms and constants.arms_too_short else ()) | (
+        LIMITED if arms and constants.arms_limited else frozenset()
+    )
+    return {
+        "asks": lambda attempt, moment: moment.asks,
+        "room": lambda attempt, moment: moment.room,
+        "head_exempt": lambda attempt, moment: moment.head,
+        "arms": lambda attempt, moment: arms,
+        "arms_unasked": lambda attempt, moment: moment.why in unasked,
+        "parks": lambda attempt, moment: parks and not attempt.hold,
+        "retries_failed": lambda attempt, moment: retries_failed,
+        "asks_tail": lambda attempt, moment: tail and attempt.partial and attempt.spent < budget,
+        "budget_left": lambda attempt, moment: attempt.spent < budget,
+        "due": lambda attempt, moment: retry_due(moment.now - attempt.swept, interval),
+        "immediate": lambda attempt, moment: attempt.immediate and constants.immediate_known_hit,
+        "leaky_door": lambda attempt, moment: constants.leaky_door,
+    }

@@ -1,0 +1,117 @@
+"""Run the real SGLang in a child process from any environment, and collect what it wrote."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .install import DEFAULT_ROOT, MEND, STAMP, VERSIONS, env_python
+
+
+class HarnessMissingError(RuntimeError):
+    """The real SGLang is not laid out; the message names the command that does it."""
+
+
+class RunError(RuntimeError):
+    """The child ended badly; the message carries its last lines."""
+
+
+def require(version: str, root: Path = DEFAULT_ROOT) -> None:
+    """Raises ``ValueError`` for an unknown version, ``HarnessMissingError`` for one not installed."""
+    if version not in VERSIONS:
+        raise ValueError(f"unknown SGLang version {version}: this harness knows {', '.join(VERSIONS)}")
+    for part in ("env", version):
+        if not (root / part / STAMP).exists():
+            raise HarnessMissingError(f"{root / part} is missing or incomplete: run `{MEND}`")
+
+
+def child_environment(
+    version: str, storage_dir: Path, root: Path = DEFAULT_ROOT, *, log: Path | None = None
+) -> dict[str, str]:
+    """The variables of a child on ``version``: stubs first, then SGLang; the environment finds this package.
+
+    ``log`` None keeps the recorder out: SGLang then loads no plugin at all.
+    """
+    stubs = Path(__file__).with_name("stubs")
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SGLANG_", "PYTHON"))
+    }
+    environment |= {
+        "PYTHONPATH": os.pathsep.join(map(str, (stubs, root / version))),
+        "PYTHONWARNINGS": "ignore",
+        "PYTHONHASHSEED": "0",
+        "SGLANG_USE_CPU_ENGINE": "1",
+        "SGLANG_PLUGINS": "hicache_fsm" if log else "none",
+        "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR": str(storage_dir),
+        "OMP_NUM_THREADS": "1",
+        # one folder a version, else each switch rebuilds SGLang's page-hash extension
+        "TORCH_EXTENSIONS_DIR": str(root / "extensions" / version),
+    }
+    if version == "0.5.19":
+        environment["SGLANG_ENABLE_HICACHE_BUFFER_ANCHOR_LOCK"] = "1"
+    if log:
+        environment["HICACHE_FSM_LOG"] = str(log)
+    return environment
+
+
+def record(
+    version: str,
+    out: Path | None,
+    *,
+    arguments: Sequence[str] = (),
+    outputs: Path | None = None,
+    root: Path = DEFAULT_ROOT,
+    progress: Callable[[str], None] | None = None,
+) -> list[str]:
+    """Play the workload on ``version`` and write its event log to ``out`` (None: without the recorder).
+
+    ``arguments`` go to ``hicache_fsm.sglang.run``; ``progress`` gets each line as it comes. Returns all
+    lines. Raises ``ValueError``, ``HarnessMissingError`` or ``RunError``.
+    """
+    require(version, root)
+    command = [str(env_python(root)), "-m", "hicache_fsm.sglang.run", "--version", version, *arguments]
+    if outputs:
+        command += ["--outputs", str(outputs)]
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="hicache-fsm-") as storage:
+        environment = child_environment(version, Path(storage), root, log=out.resolve() if out else None)
+        with subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as child:
+            assert child.stdout is not None
+            for line in child.stdout:
+                lines.append(line.rstrip())
+                if progress:
+                    progress(lines[-1])
+    if child.returncode:
+        tail = "\n".join(lines[-15:])
+        raise RunError(f"sglang {version} run ended with {child.returncode}:\n{tail}")
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``python -m hicache_fsm.sglang.record VERSION LOG [run arguments...]``."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if len(arguments) < 2:
+        print(main.__doc__, file=sys.stderr)
+        return 2
+    version, out, *rest = arguments
+    try:
+        record(version, None if out == "-" else Path(out), arguments=rest, progress=print)
+    except (ValueError, RuntimeError) as error:
+        print(f"sglang record: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What one run of the harness is made of. Standard library only, so that any environment can say it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Self
+
+from .install import VERSIONS
+
+Mode = Literal["buffer_only", "cache"]
+Storage = Literal["sim", "file"]
+Policy = Literal["wait_complete", "best_effort", "timeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class IoLatency:
+    """How many scheduling passes a storage call is held before it answers; 0 answers within the pass.
+
+    One I/O thread serves one call at a time, so a latency also bounds throughput.
+    """
+
+    exists: int = 2
+    read: int = 3
+    write: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """One engine. Sizes are tokens, periods are scheduling passes."""
+
+    version: str = "0.5.23"
+    mode: Mode = "buffer_only"
+    storage: Storage = "sim"
+    page_size: int = 1
+    policy: Policy = "wait_complete"
+    seed: int = 0
+    cache: bool = True
+    """False: no radix cache and no HiCache at all, the reference for outputs."""
+    pool_tokens: int = 1024
+    host_ratio: float = 2.0
+    """Host pool size as a multiple of ``pool_tokens``."""
+    context_tokens: int = 512
+    chunk_tokens: int = 512
+    """Prefill chunk. A prompt cut in chunks can kill an engine whose pool is all locked by write-backs."""
+    max_running: int = 4
+    max_queued: int | None = None
+    prefetch_threshold: int = 16
+    retry_interval: int = 3
+    """Passes between a miss and its re-issue; 0 switches retries off."""
+    retry_attempts: int = 2
+    retract_interval: int = 0
+    """Force a decode retraction every so many decode steps; 0 never."""
+    latency: IoLatency | None = IoLatency()
+    """None: storage answers in its own time, which makes the run depend on the machine."""
+
+    def __post_init__(self) -> None:
+        if self.version not in VERSIONS:
+            raise ValueError(
+                f"unknown SGLang version {self.version}: this harness knows {', '.join(VERSIONS)}"
+            )
+        if self.page_size < 1 or self.context_tokens % self.page_size:
+            raise ValueError(
+                f"page size {self.page_size} does not divide the context of {self.context_tokens} tokens"
+            )
+
+    def to_json(self) -> str:
+        """One line that ``from_json`` reads back."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of ``to_json``. Raises ``ValueError`` or ``TypeError`` on anything else."""
+        fields: dict[str, Any] = json.loads(text)
+        latency = fields.pop("latency", None)
+        made = cls(**fields, latency=None)
+        return replace(made, latency=IoLatency(**latency)) if latency else made

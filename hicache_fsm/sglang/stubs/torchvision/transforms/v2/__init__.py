@@ -1,0 +1,1 @@
+"""Second transforms namespace of torchvision."""

@@ -1,0 +1,1 @@
+"""Second functional namespace of torchvision; empty here."""

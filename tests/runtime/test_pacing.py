@@ -1,0 +1,174 @@
+"""Counting by a wheel is the same as stepping the table pass by pass, at a cost that ignores who waits."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runtime_support import lifecycle
+
+from hicache_fsm.machine import CompiledMachine
+from hicache_fsm.rules import retry_due
+from hicache_fsm.runtime import AttemptKey, Completion, HiCacheLifecycle
+from hicache_fsm.spec import load_spec
+
+TABLE = CompiledMachine(load_spec().machines["prefetch"])
+
+
+@dataclass
+class Stepped:
+    """One attempt swept by the table itself, once in every pass."""
+
+    state: int
+    immediate: bool = False
+    waited: int = 0
+    spent: int = 0
+
+    def sweep(self, interval: int, budget: int, head: bool, asks: bool) -> bool:
+        """Whether this sweep asked."""
+        truth = TABLE.mask(
+            name
+            for name, holds in {
+                "head_exempt": head,
+                "immediate": self.immediate,
+                "budget_left": self.spent < budget,
+                "due": retry_due(self.waited, interval),
+                "asks": asks,
+            }.items()
+            if holds
+        )
+        row = TABLE.decide(self.state, TABLE.event_ids["sweep"], truth)
+        if row is None:
+            return False
+        effects = row.transition.effects
+        self.state = row.dest
+        self.waited = 1 if "start_wait" in effects else self.waited + ("count_pass" in effects)
+        self.spent += "spend" in effects
+        return "ask" in effects
+
+
+events = st.lists(
+    st.tuples(
+        st.integers(0, 4),
+        st.sampled_from(["miss", "lose_anchor", "decline", "leave", "pass", "pass", "pass"]),
+    ),
+    max_size=60,
+)
+
+
+@given(interval=st.integers(1, 5), budget=st.integers(0, 3), head_rule=st.booleans(), script=events)
+@settings(max_examples=300, deadline=None)
+def test_the_wheel_asks_on_the_passes_on_which_the_table_does(
+    interval: int, budget: int, head_rule: bool, script: list[tuple[int, str]]
+) -> None:
+    profile = "sglang-0.5.23" if head_rule else "seed"
+    life = lifecycle(profile, interval=interval, max_attempts=budget, monitor=False)
+    known = life.settings.constants.immediate_known_hit
+    ids, queued = TABLE.state_ids, TABLE.initial
+    keys = [life.enqueue(f"r{i}", 96) for i in range(5)]
+    table = {key: Stepped(queued) for key in keys}
+    declining: set[AttemptKey] = set()
+    for number, event in script:
+        key = keys[number]
+        one = table.get(key)
+        if event == "pass":
+            sweep(life, table, declining, interval, budget, head_rule)
+        elif one is None:
+            continue
+        elif event == "leave":
+            if life.state(key) not in ("probing", "retrying"):
+                life.abort(key)
+                del table[key]
+        elif event == "decline":
+            declining ^= {key}
+        else:
+            if one.state == queued:
+                life.issue(key)
+                one.state = ids["probing"]
+            if one.state in (ids["probing"], ids["retrying"]):
+                one.state = ids["missed"]
+                one.immediate = event == "lose_anchor" and known
+                if event == "miss":
+                    life.missed(key, life.operation(key) or 0)
+                else:
+                    life.lose_anchor(key)
+    assert {key: (life.state(key), life.spent(key)) for key in table} == {
+        key: (TABLE.states[one.state], one.spent) for key, one in table.items()
+    }
+
+
+def sweep(
+    life: HiCacheLifecycle,
+    table: dict[AttemptKey, Stepped],
+    declining: set[AttemptKey],
+    interval: int,
+    budget: int,
+    head_rule: bool,
+) -> None:
+    """One pass on both sides; whoever declines is offered and not asked."""
+    offered = life.begin_pass()
+    expected = []
+    for place, (key, one) in enumerate(table.items()):
+        probe = Stepped(one.state, one.immediate, one.waited, one.spent)
+        if probe.sweep(interval, budget, head_rule and place == 0, True):
+            expected.append(key)
+            if key in declining:
+                continue
+        one.sweep(interval, budget, head_rule and place == 0, True)
+    assert offered == expected
+    for key in offered:
+        if key not in declining:
+            assert life.issue(key) is not None
+
+
+def calls(action: Callable[[], object]) -> int:
+    """How many Python and C functions the action calls: work, not time."""
+    count = 0
+
+    def trace(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(trace)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def waiting(number: int, armed: int, interval: int = 50) -> HiCacheLifecycle:
+    life = lifecycle(interval=interval, monitor=False, pool_tokens=10**9, host_tokens=None)
+    keys = [life.enqueue(f"r{i}", 96) for i in range(number)]
+    for key in keys[number - armed :]:
+        life.post(Completion(life.issue(key) or 0, "miss"))
+    life.begin_pass()
+    return life
+
+
+@pytest.mark.parametrize("armed_share", [0.0, 0.1, 1.0])
+def test_a_pass_with_nothing_due_does_the_same_work_for_100_and_100_000_waiting(armed_share: float) -> None:
+    few, many = (waiting(number, int(number * armed_share)) for number in (100, 100_000))
+    assert calls(few.begin_pass) == calls(many.begin_pass) < 20
+
+
+def test_a_pass_with_k_due_works_for_k_and_not_for_those_who_wait() -> None:
+    def work(number: int, due: int) -> int:
+        life = waiting(number, due, interval=1)
+        return calls(life.begin_pass)
+
+    assert work(1_000, 10) == work(20_000, 10)
+    assert work(1_000, 100) - work(1_000, 10) <= 10 * (work(1_000, 10) - work(1_000, 0))
+
+
+def test_requests_that_left_are_dropped_once_and_never_looked_at_again() -> None:
+    life = waiting(1_000, 500, interval=3)
+    idle = calls(life.begin_pass)
+    for i in range(500, 1_000):
+        life.abort(AttemptKey(f"r{i}", 0))
+    life.begin_pass()
+    assert life.begin_pass() == []
+    assert list(life._core.pacing.waiting()) == []
+    assert calls(life.begin_pass) <= idle
