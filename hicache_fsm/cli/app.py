@@ -82,7 +82,9 @@ def replay(
 def record(
     sglang: Annotated[str, typer.Option(help="The SGLang version to run: 0.5.19 or 0.5.23.")],
     out: Annotated[Path, typer.Option(help="Where the event log goes; it is overwritten.")],
-    run: Annotated[list[str] | None, typer.Argument(help="After --: options of the run, see docs/harness.md.")] = None,
+    run: Annotated[
+        list[str] | None, typer.Argument(help="After --: options of the run, see docs/harness.md.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a multi-turn workload on a real SGLang on the CPU, write its event log and judge it."""
