@@ -393,7 +393,9 @@ class Lives(RuleBasedStateMachine):
 
     def lose(self, data: st.DataObject) -> None:
         key, one = self.pick(data)
-        usual = ["shrink", "revoke"] if one is not None and one.state in WAITING else ["lose_anchor", "revoke"]
+        usual = (
+            ["shrink", "revoke"] if one is not None and one.state in WAITING else ["lose_anchor", "revoke"]
+        )
         event = data.draw(
             st.sampled_from(usual if not self.rarely(data, 4) else ["lose_anchor", "revoke", "shrink"])
         )
