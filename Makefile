@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: check test lint unit harness sglang docs clean
+.PHONY: check test lint unit models harness sglang docs clean
 
 check: $(VENV)/check.stamp
 	$(BIN)/hicache-fsm check
 
-test: lint unit harness check
+test: lint unit models harness check
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
@@ -19,6 +19,11 @@ lint: $(VENV)/test.stamp
 
 unit: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -m "not sglang" -n 2
+
+# The TLA+ models, and that model, TLC and the shipped runtime are the same system.
+models: $(VENV)/test.stamp
+	$(BIN)/hicache-fsm tlc --size small
+	$(BIN)/hicache-fsm conform
 
 # Real SGLang: one process at a time, since each brings its own I/O threads.
 harness: sglang
@@ -35,10 +40,11 @@ $(VENV)/check.stamp: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/test.stamp: $(VENV)/check.stamp
-	$(PIP) --editable ".[test,lint]"
+	$(PIP) --editable ".[tlc,test,lint]"
 	touch $@
 
-docs: $(VENV)/check.stamp
+docs: $(VENV)/test.stamp
+	$(BIN)/python -m hicache_fsm.tlc.generate
 	$(BIN)/hicache-fsm diagram > docs/machines.md
 	$(BIN)/hicache-fsm explain --page > docs/invariants.md
 

@@ -1,6 +1,7 @@
 """The documentation says what the code does."""
 
 import doctest
+import json
 import re
 from pathlib import Path
 
@@ -37,3 +38,13 @@ def test_the_readme_names_the_make_targets_that_exist() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_shows_is_what_happens(page: Path) -> None:
     assert doctest.testfile(str(page), module_relative=False).failed == 0
+
+
+def test_the_page_of_models_has_the_counts_of_the_manifest() -> None:
+    rows = re.findall(
+        r"^\| `(MC\w+)` \|[^|]*\| ([\d ]+) \| (\d+) \|", (ROOT / "docs/tla.md").read_text(), re.MULTILINE
+    )
+    models = {each["name"]: each for each in json.loads((ROOT / "tla/manifest.json").read_text())["models"]}
+    shown = {name: (int(distinct.replace(" ", "")), int(depth)) for name, distinct, depth in rows}
+    assert len(shown) > 20
+    assert shown == {name: (models[name]["distinct"], models[name]["depth"]) for name in shown}

@@ -9,8 +9,11 @@ import typer
 from rich.console import Console
 
 from hicache_fsm.check import run_check
+from hicache_fsm.cli.conform_commands import conform
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
 from hicache_fsm.cli.render import progress, show_check, show_invariant, show_replay
+from hicache_fsm.cli.scenario_commands import scenario
+from hicache_fsm.cli.tlc_commands import Java, tlc, tlc_verdicts
 from hicache_fsm.machine import markdown, mermaid
 from hicache_fsm.pages import invariants_page, machines_page
 from hicache_fsm.replay import judge_file
@@ -58,10 +61,17 @@ def check(
     raise typer.Exit(report.exit_code)
 
 
+app.command()(tlc)
+app.command()(conform)
+app.command()(scenario)
+
+
 @app.command()
 def replay(
     logs: Annotated[list[Path], typer.Argument(help="Event logs (.jsonl, .jsonl.gz).")],
     allow_truncated: Annotated[bool, typer.Option(help="Judge the whole lines of a truncated log.")] = False,
+    with_tlc: Annotated[bool, typer.Option("--tlc", help="Have TLC judge the logs too, in one run.")] = False,
+    java: Java = None,
     as_json: Json = False,
     spec_dir: SpecDir = None,
 ) -> None:
@@ -70,12 +80,17 @@ def replay(
         spec = load_spec(spec_dir)
         with progress("replaying"):
             verdicts = [judge_file(spec, log, allow_truncated=allow_truncated) for log in logs]
+    second = tlc_verdicts(spec, logs, java=java, allow_truncated=allow_truncated) if with_tlc else []
     if as_json:
-        print_json([verdict.as_json() for verdict in verdicts])
+        tlc_says = [{"tlc": verdict.as_json()} for verdict in second] or [{}] * len(verdicts)
+        print_json([verdict.as_json() | also for verdict, also in zip(verdicts, tlc_says, strict=True)])
     else:
         for verdict in verdicts:
             show_replay(Console(), verdict)
-    raise typer.Exit(Exit.HOLDS if all(v.holds for v in verdicts) else Exit.VIOLATED)
+        for told in second:
+            typer.echo(f"TLC: {told}")
+    holds = all(verdict.holds for verdict in verdicts) and all(told.accepted for told in second)
+    raise typer.Exit(Exit.HOLDS if holds else Exit.VIOLATED)
 
 
 @app.command()

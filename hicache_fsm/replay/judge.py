@@ -288,7 +288,7 @@ class Judge:
                 attempt.op, attempt.hold = 0, True
             case "cut_operation":
                 self._orphan(attempt)
-                attempt.hold = True
+                attempt.hold = attempt.hold or line.tokens > 0
             case "end_operation" | "free_pages":
                 attempt.op = 0
             case "orphan_operation":

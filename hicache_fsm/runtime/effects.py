@@ -196,7 +196,7 @@ class Effects:
     def _to_hold(self, attempt: Attempt, pages: int) -> None:
         if attempt.op is not None:
             attempt.op.pages -= pages
-            attempt.hold = True
+            attempt.hold = attempt.hold or pages > 0
             attempt.hold_pages += pages
 
     def _consume_hold(self, attempt: Attempt, moment: Moment) -> None:

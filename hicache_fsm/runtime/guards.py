@@ -55,7 +55,7 @@ def prefetch_guards(settings: Settings) -> Mapping[str, Guard]:
         "head_exempt": lambda attempt, moment: moment.head,
         "arms": lambda attempt, moment: arms,
         "arms_unasked": lambda attempt, moment: moment.why in unasked,
-        "parks": lambda attempt, moment: parks and not attempt.hold,
+        "parks": lambda attempt, moment: parks and not attempt.hold_pages,
         "retries_failed": lambda attempt, moment: retries_failed,
         "asks_tail": lambda attempt, moment: tail and attempt.partial and attempt.spent < budget,
         "budget_left": lambda attempt, moment: attempt.spent < budget,

@@ -311,6 +311,28 @@ def test_a_hold_whose_base_shrank_is_asked_for_again_at_once() -> None:
     assert life.begin_pass() == [key]
 
 
+def test_a_hold_of_no_pages_parks_like_none() -> None:
+    life = lifecycle(host_tokens=96)
+    first, second = life.enqueue("first", 96), behind_a_head(life)
+    late = transferring(life, second)
+    life.cut(second, 0)
+    life.loaded(second, late)
+    op = life.lose_match(second)
+    transferring(life, first)
+    assert life.hit(second, op or 0, 96, 96)
+    assert life.state(second) == "parked"
+
+
+def test_a_hold_of_a_part_does_not_park_for_the_rest() -> None:
+    life = lifecycle(host_tokens=96)
+    first, second = life.enqueue("first", 96), behind_a_head(life)
+    life.loaded(second, transferring(life, second, stored=32, wanted=96))
+    transferring(life, first, stored=64, wanted=64)
+    op = passes_until_offered(life, second) and life.issue(second)
+    assert life.hit(second, op or 0, 64, 64)
+    assert life.state(second) == "missed"
+
+
 @pytest.mark.parametrize("reset", ["flush", "detach"])
 def test_flush_and_detach_start_every_waiting_attempt_over(reset: str) -> None:
     life = lifecycle()
