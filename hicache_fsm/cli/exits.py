@@ -8,6 +8,8 @@ from typing import NoReturn
 
 import typer
 
+from hicache_fsm.explore import EngineError
+from hicache_fsm.model import ModelError
 from hicache_fsm.runtime.logread import LogError
 from hicache_fsm.sglang.record import HarnessMissingError, RunError
 from hicache_fsm.spec import SpecError
@@ -33,7 +35,7 @@ def bad_input() -> Iterator[None]:
     """Turn the errors that input can cause into their message and exit 2; everything else is a bug."""
     try:
         yield
-    except (SpecError, LogError, HarnessMissingError, RunError) as error:
+    except (SpecError, ModelError, EngineError, LogError, HarnessMissingError, RunError) as error:
         refuse(str(error))
     except OSError as error:
         refuse(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hicache_fsm.explore.engine import Target, out_of_reach
 from hicache_fsm.explore.space import Space
-from hicache_fsm.explore.trace import Target
 from hicache_fsm.model.expr import Expr
 from hicache_fsm.model.layout import Words
 from hicache_fsm.model.program import Program
@@ -36,6 +36,10 @@ class Graph:
         self.edges = [(e.action, e.sources, numbers[np.searchsorted(visited, e.targets)]) for e in edges]
         starts = np.cumsum([0, *(level.size for level in levels)])
         self._starts = starts
+
+    def level(self, depth: int) -> slice:
+        """The numbers of the states of one level."""
+        return slice(int(self._starts[depth]), int(self._starts[depth + 1]))
 
     def count(self) -> int:
         """How many distinct pairs of a state and its next there are."""
@@ -74,16 +78,16 @@ class Graph:
 
 
 def stuck(system: System, space: Space, graph: Graph, goal: Goal) -> Target | None:
-    """The first state found that ought to reach the goal and cannot."""
+    """The smallest state of the first level with one that ought to reach the goal and cannot."""
     start = _mask(space, graph, goal.start)
     reached = _mask(space, graph, goal.goal)
     allowed = frozenset(n for n, action in enumerate(system.actions) if goal.allowed(action))
     lost = start & ~graph.reaching(reached, allowed)
     if not lost.any():
         return None
-    number = int(np.argmax(lost))
-    about = f"{goal.invariant}: from here no allowed step leads to where {goal.about}"
-    return Target(goal.invariant, graph.depth(number), int(graph.keys[number]), about=about)
+    depth = graph.depth(int(np.argmax(lost)))
+    here = graph.level(depth)
+    return out_of_reach(goal, depth, space.smallest(graph.keys[here][lost[here]]))
 
 
 def _mask(space: Space, graph: Graph, condition: Expr) -> Mask:

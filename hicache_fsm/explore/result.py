@@ -61,7 +61,7 @@ class Result:
 
     `edges` counts distinct (state, next state) pairs, a state's steps to itself included, and is None if
     none were kept.  `taken` counts the steps that took each row of a table, by (machine, row number).
-    `complete` is false if the search was cut.
+    `complete` is false if the search was cut.  `engine` is which one searched: "numpy" or "compiled".
     """
 
     system: str
@@ -76,6 +76,7 @@ class Result:
     complete: bool
     verdicts: Mapping[str, Verdict]
     taken: Mapping[tuple[str, int], int]
+    engine: str = "numpy"
 
     @property
     def states_per_second(self) -> float:

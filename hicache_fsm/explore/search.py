@@ -1,72 +1,30 @@
 """Breadth-first search of every reachable state, a level at a time."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final, Literal
 
-import numpy as np
-
-from hicache_fsm.explore.backward import Edges, Graph, stuck
-from hicache_fsm.explore.expand import Batch, Expander
+from hicache_fsm.explore.engine import Engine, Target
+from hicache_fsm.explore.estimate import refuse_beyond_memory
+from hicache_fsm.explore.native import native
+from hicache_fsm.explore.portable import Portable
 from hicache_fsm.explore.result import Outcome, Result, Trace, Verdict
-from hicache_fsm.explore.sets import contained, distinct, merge
-from hicache_fsm.explore.trace import Target, traces
-from hicache_fsm.model.layout import Column, Words
-from hicache_fsm.model.program import Program
+from hicache_fsm.explore.trace import traces
 from hicache_fsm.model.system import System
 
 Progress = Callable[[int, int, int], None]
 """Called after each level with its depth, the states found on it, and the distinct states so far."""
 
+Choice = Literal["auto", "numpy", "compiled"]
 
-@dataclass(slots=True)
-class _Search:
-    system: System
-    keep_edges: bool
-    expander: Expander
-    checks: Program
-    levels: list[Words]
-    visited: Words
-    generated: int = 0
-    complete: bool = True
-    found: dict[str, Target] = field(default_factory=dict)
-    edges: list[Edges] = field(default_factory=list)
-    taken: Counter[tuple[str, int]] = field(default_factory=Counter)
+PATIENCE: Final = 250_000
+"""Steps that numpy takes in about the time of a compilation: a system with fewer is searched without one."""
 
-    def expand(self) -> Words:
-        """The distinct states that follow the last level's, with everything about the level noted."""
-        depth, level = len(self.levels) - 1, self.levels[-1]
-        before = self.visited.size - level.size
-        parts: list[Words] = []
-        for first, keys, columns in self.expander.space.chunks(level):
-            self._check(depth, keys, columns)
-            after: list[Words] = []
-            for batch in self.expander.batches(keys, columns):
-                self._note(depth, keys, batch)
-                after.append(batch.keys)
-                if self.keep_edges:
-                    sources = (batch.sources + (before + first)).astype(np.uint32)
-                    self.edges.append(Edges(batch.action, sources, batch.keys))
-            parts.append(distinct(after))
-        return distinct(parts)
 
-    def _check(self, depth: int, keys: Words, columns: dict[str, Column]) -> None:
-        for check, holds in zip(self.system.states, self.checks.run(columns), strict=True):
-            if check.invariant not in self.found and not np.all(holds):
-                first = int(np.argmin(np.broadcast_to(holds, keys.shape)))
-                self.found[check.invariant] = Target(check.invariant, depth, int(keys[first]))
-
-    def _note(self, depth: int, keys: Words, batch: Batch) -> None:
-        self.generated += batch.sources.size
-        for row, count in batch.taken:
-            self.taken[row.machine, row.number] += count
-        for check, mask in batch.broken:
-            invariant = self.system.steps[check].invariant
-            known = self.found.get(invariant)
-            if known is None or known.length > depth + 1:
-                source = int(keys[batch.sources[int(np.argmax(mask))]])
-                self.found[invariant] = Target(invariant, depth, source, last=batch.action)
+class EngineError(Exception):
+    """The engine asked for cannot be had on this machine."""
 
 
 def explore(
@@ -76,68 +34,102 @@ def explore(
     progress: Progress | None = None,
     until: Collection[str] = (),
     keep_edges: bool = True,
+    engine: Choice = "auto",
 ) -> Result:
     """Searches `system`.
 
     The search is cut, and what it has not seen violated is undetermined, once more than `max_states` states
-    are found, or once every invariant in `until` is violated.  Steps are kept, 12 bytes each, unless
-    `keep_edges` is false: goals are undetermined then.
+    are found, or once every invariant in `until` is violated.  Unless `keep_edges`, distinct steps are not
+    counted and goals are undetermined.
+
+    Left to itself, a search starts in numpy, and starts over in compiled code once it turns out to be long
+    and a C compiler is there.  Raises EngineError if `engine` cannot be had, ModelError if a variable leaves
+    its range or if the states are expected not to fit into memory, MemoryError if they turn out not to.
     """
     started = time.perf_counter()
-    expander = Expander(system)
-    first = np.array([expander.space.key(system.initial)], np.uint64)
-    checks = Program([check.holds for check in system.states])
-    search = _Search(system, keep_edges, expander, checks, [first], first)
-    while True:
-        after = search.expand()
-        fresh = after[~contained(after, search.visited)]
-        if not fresh.size:
-            break
-        search.visited = merge(search.visited, fresh)
-        search.levels.append(fresh)
-        if progress:
-            progress(len(search.levels) - 1, fresh.size, search.visited.size)
-        done = bool(until) and search.found.keys() >= set(until)
-        if done or search.visited.size > max_states:
-            search.complete = False
-            break
-    return _conclude(search, started)
+    refuse_beyond_memory(system, max_states, keep_edges)
+    search = _Search(system, max_states, progress, frozenset(until), keep_edges, started)
+    if engine != "compiled":
+        portable = Portable(system, max_states, keep_edges)
+        if search.run(portable, PATIENCE if engine == "auto" else None):
+            return search.conclude(portable)
+    compiled = native(system, max_states, keep_edges) if engine != "numpy" else None
+    if compiled is None:
+        if engine == "compiled":
+            raise EngineError("no compiled search: it takes a C compiler (cc, gcc, clang or what CC names)")
+        search.run(portable)
+        return search.conclude(portable)
+    with closing(compiled):
+        search.restart()
+        search.run(compiled)
+        return search.conclude(compiled)
 
 
-def _conclude(search: _Search, started: float) -> Result:
-    system = search.system
-    found = dict(search.found)
-    edges = None
-    if search.complete and search.keep_edges:
-        graph = Graph(search.levels, search.visited, search.edges)
-        edges = graph.count()
-        for goal in system.goals:
-            if goal.invariant not in found:
-                target = stuck(system, search.expander.space, graph, goal)
-                if target is not None:
-                    found[goal.invariant] = target
-    paths = traces(system, search.expander, search.levels, list(found.values()))
-    unknown = set() if search.keep_edges else {goal.invariant for goal in system.goals}
-    verdicts = {
-        name: _verdict(name, paths.get(name), search.complete and name not in unknown)
-        for name in system.invariants
-    }
-    distinct_states = int(search.visited.size)
-    size = sum(edge.targets.nbytes + edge.sources.nbytes for edge in search.edges)
-    return Result(
-        system=system.name,
-        configuration=system.configuration,
-        profile=system.profile,
-        distinct=distinct_states,
-        generated=search.generated,
-        edges=edges,
-        depth=len(search.levels) - 1,
-        seconds=time.perf_counter() - started,
-        bytes_per_state=16 + size / distinct_states,
-        complete=search.complete,
-        verdicts=verdicts,
-        taken=dict(search.taken),
-    )
+@dataclass(slots=True)
+class _Search:
+    system: System
+    max_states: int
+    progress: Progress | None
+    until: frozenset[str]
+    keep_edges: bool
+    started: float
+    depth: int = 0
+    told: int = 0
+    complete: bool = True
+
+    def restart(self) -> None:
+        """Begin with another engine; what was told stays told."""
+        self.depth = 0
+
+    def run(self, engine: Engine, patience: int | None = None) -> bool:
+        """Search to the end; False if it takes more than `patience` steps."""
+        while found := engine.advance():
+            self.depth += 1
+            if self.progress and self.depth > self.told:
+                self.told = self.depth
+                self.progress(self.depth, found, engine.distinct)
+            if engine.cut or (self.until and self.until <= {each.invariant for each in engine.violations()}):
+                self.complete = False
+                return True
+            if patience is not None and engine.generated > patience:
+                return False
+        self.complete = not engine.cut
+        return True
+
+    def conclude(self, engine: Engine) -> Result:
+        """The verdicts and counts."""
+        system = self.system
+        decides = self.complete and self.keep_edges
+        found = _first([*engine.violations(), *(engine.stuck() if decides else ())])
+        paths = traces(system, engine, [*found.values()])
+        unknown = set() if self.keep_edges else {goal.invariant for goal in system.goals}
+        verdicts = {
+            name: _verdict(name, paths.get(name), self.complete and name not in unknown)
+            for name in system.invariants
+        }
+        return Result(
+            system=system.name,
+            configuration=system.configuration,
+            profile=system.profile,
+            distinct=engine.distinct,
+            generated=engine.generated,
+            edges=engine.edges() if decides else None,
+            depth=self.depth,
+            seconds=time.perf_counter() - self.started,
+            bytes_per_state=engine.bytes / engine.distinct,
+            complete=self.complete,
+            verdicts=verdicts,
+            taken=dict(engine.taken),
+            engine=engine.name,
+        )
+
+
+def _first(targets: Collection[Target]) -> dict[str, Target]:
+    """The violation to show of each invariant: a goal only if nothing else breaks it."""
+    found: dict[str, Target] = {}
+    for target in sorted(targets, key=lambda each: (bool(each.about), each.order)):
+        found.setdefault(target.invariant, target)
+    return found
 
 
 def _verdict(invariant: str, trace: Trace | None, complete: bool) -> Verdict:

@@ -1,9 +1,10 @@
 """States as keys of 64 bits, however many words they take."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from hicache_fsm.explore.engine import Packed
 from hicache_fsm.explore.sets import contained, distinct
 from hicache_fsm.model.layout import Column, Layout, ModelError, Words
 
@@ -24,13 +25,19 @@ class Space:
             _Numbers(1 << int(self._bits)) for _ in range(layout.words if layout.words > 1 else 0)
         ]
 
-    def key(self, state: Mapping[str, int]) -> int:
+    def key(self, state: Packed) -> int:
         """The key of one state."""
-        return int(self._join([np.array([word], np.uint64) for word in self._layout.pack(state)])[0])
+        return int(self._join([np.array([word], np.uint64) for word in state])[0])
 
-    def state(self, key: int) -> dict[str, int]:
-        """The values of one state."""
-        return self._layout.unpack([int(word[0]) for word in self._split(np.array([key], np.uint64))])
+    def packed(self, key: int) -> Packed:
+        """The words of one state."""
+        return tuple(int(word[0]) for word in self._split(np.array([key], np.uint64)))
+
+    def smallest(self, keys: Words) -> Packed:
+        """The words of the state that comes first, of those with `keys`."""
+        words = self._split(keys)
+        first = np.lexsort(words[::-1])[0]
+        return tuple(int(word[first]) for word in words)
 
     def columns(self, keys: Words) -> dict[str, Column]:
         """The values of many states, one column a variable."""
