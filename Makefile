@@ -40,7 +40,7 @@ $(VENV)/check.stamp: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/test.stamp: $(VENV)/check.stamp
-	$(PIP) --editable ".[tlc,test,lint]"
+	$(PIP) --editable ".[prove,tlc,test,lint]"
 	touch $@
 
 docs: $(VENV)/test.stamp

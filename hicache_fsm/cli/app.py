@@ -11,6 +11,8 @@ from rich.console import Console
 from hicache_fsm.check import run_check
 from hicache_fsm.cli.conform_commands import conform
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.mutate_commands import mutate
+from hicache_fsm.cli.prove_commands import prove
 from hicache_fsm.cli.render import progress, show_check, show_invariant, show_replay
 from hicache_fsm.cli.scenario_commands import scenario
 from hicache_fsm.cli.tlc_commands import Java, tlc, tlc_verdicts
@@ -64,6 +66,8 @@ def check(
 app.command()(tlc)
 app.command()(conform)
 app.command()(scenario)
+app.command()(prove)
+app.command()(mutate)
 
 
 @app.command()

@@ -39,7 +39,7 @@ def belief_system(spec: Spec, profile: str, name: str, configuration: str, scope
     machine = spec.machines["belief"]
     layout = Layout(_variables(scope, machine))
     begin = start(layout)
-    tables = Tables({"belief": _meaning(spec.profiles[profile].constants, machine)})
+    tables = Tables({"belief": belief_meaning(spec.profiles[profile].constants, machine)})
     steps = _Steps(scope, tables, layout, begin)
     checks = _Checks(scope, machine, begin)
     return System(
@@ -67,7 +67,8 @@ def _variables(scope: Scope, machine: Machine) -> Iterator[Variable]:
     yield Variable("fetching", 1, "A fetch of the whole chain is in flight.")
 
 
-def _meaning(rules: Constants, machine: Machine) -> Meaning:
+def belief_meaning(rules: Constants, machine: Machine) -> Meaning:
+    """What the names of the belief table mean for one page; `keep` is a parameter of the step."""
     codes = {state: code for code, state in enumerate(machine.states)}
     return Meaning(
         machine,

@@ -26,10 +26,16 @@ class Scope:
     swa: int
 
 
-def node_system(spec: Spec, profile: str, name: str, configuration: str, scope: Scope) -> System:
-    """Pins, tombstones, evictions and load-backs of nodes.  No constant of a profile is read."""
+def node_system(
+    spec: Spec, profile: str, name: str, configuration: str, scope: Scope, layout: Layout | None = None
+) -> System:
+    """Pins, tombstones, evictions and load-backs of nodes.  No constant of a profile is read.
+
+    `layout` replaces the variables that the bounds give, by the same names.
+    """
     machine = spec.machines["node"]
-    layout = Layout([*_nodes(scope, machine), *_pools(scope)])
+    if layout is None:
+        layout = Layout([*_nodes(scope, machine), *_pools(scope)])
     begin = start(layout)
     steps = _Steps(scope, Tables({"node": _meaning(scope, machine)}), layout, begin)
     return System(

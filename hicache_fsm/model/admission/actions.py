@@ -60,7 +60,7 @@ class Steps:
         queued = code_of(self._table, self._table.initial)
         arrives = view["state"].eq(0) & (self._view(i - 1)["state"].ne(0) if i else TRUE)
         yield from self._issue("enqueue", i, view.change({"state": queued}).assuming(arrives))
-        if self.scope.attempts > 1:
+        if self.scope.retracts:
             again: dict[str, Expr | int] = {
                 "state": queued,
                 "running": 0,
@@ -83,9 +83,7 @@ class Steps:
         """The rows of one request, together where they differ in their source only."""
         for event in DECIDED_BY_ONE_ROW:
             for rows in groups(row for row in self._table.transitions if row.event == event):
-                # A cut may come after any number of pages but all.
-                reads = self.scope.chain if "cut_operation" in rows[0].effects else 0
-                for read in range(reads) if reads else [None]:
+                for read in self.scope.reads if "cut_operation" in rows[0].effects else [None]:
                     view = self._view(i) if read is None else self._view(i, read=read)
                     happens = self._happens(event, view, i)
                     text = f"prefetch.{label(rows[0], name(i))}"

@@ -161,7 +161,8 @@ class Checks:
             view["io"].le(read + view["orphan_pages"])
             for read, view in zip(reading, self._views(), strict=True)
         )
-        return (values["host_free"] + owned).eq(self.scope.host) & values["occupied"].eq(owned) & written
+        balanced = (values["host_free"] + owned).eq(self.scope.host) & values["occupied"].eq(owned)
+        return balanced & values["host_free"].ge(0) & written
 
     def _spends(self, action: Action, post: Mapping[str, Expr]) -> Expr:
         """Every question but an attempt's first is charged to its budget."""

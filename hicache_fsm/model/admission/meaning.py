@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 from hicache_fsm.model.admission.effects import operation_effects, pin_effects, prefetch_effects
 from hicache_fsm.model.admission.queue import code_of, heads, waits
 from hicache_fsm.model.admission.scope import OPERATION, Scope
-from hicache_fsm.model.expr import FALSE, TRUE, Expr, one_of, truth
+from hicache_fsm.model.expr import FALSE, TRUE, Expr, truth
 from hicache_fsm.model.tables import Changes, Free, Meaning, Tables, View
-from hicache_fsm.rules import retry_due
 from hicache_fsm.spec.types import Machine, Spec, Transition
 
 Guards = Mapping[str, Callable[[View], Expr | Free]]
@@ -78,7 +77,6 @@ def _enter_operation(view: View, source: str, dest: str) -> Changes:
 def _prefetch_guards(scope: Scope, prefetch: Machine) -> Guards:
     rules = scope.constants
     armed = rules.arms
-    due = [waited for waited in range(rules.interval + 1) if retry_due(waited, rules.interval)]
     reasons = (rules.arms_too_short, rules.arms_limited)
 
     def budget_left(view: View) -> Expr:
@@ -101,7 +99,7 @@ def _prefetch_guards(scope: Scope, prefetch: Machine) -> Guards:
         "retries_failed": lambda view: truth(rules.retries_failed and armed),
         "asks_tail": asks_tail,
         "budget_left": budget_left,
-        "due": lambda view: one_of(view["waited"], due),
+        "due": lambda view: scope.due(view["waited"]),
         "immediate": lambda view: view["immediate"].eq(1),
         "head_exempt": head_exempt,
         "leaky_door": lambda view: truth(rules.leaky_door),

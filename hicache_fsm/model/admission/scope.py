@@ -3,11 +3,12 @@
 All amounts are pages.  Every request wants the whole chain and needs the same room on the device.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hicache_fsm.model.expr import Expr, one_of
 from hicache_fsm.model.layout import Layout, Variable
-from hicache_fsm.rules import anchor_cap
+from hicache_fsm.rules import anchor_cap, retry_due
 from hicache_fsm.spec.types import Constants, Machine
 
 OPERATION = ("none", "asking", "known", "reading")
@@ -42,6 +43,21 @@ class Scope:
         """How many pages may be pinned at once."""
         rules = self.constants
         return anchor_cap(rules.pin_fraction, self.device, self.context, rules.headroom_slack)
+
+    @property
+    def retracts(self) -> bool:
+        """Whether a request may have another attempt."""
+        return self.attempts > 1
+
+    @property
+    def reads(self) -> Sequence[int]:
+        """After how many pages a read may be cut: any number but all."""
+        return range(self.chain)
+
+    def due(self, waited: Expr) -> Expr:
+        """Whether this sweep, the one after `waited` others, re-issues the question."""
+        interval = self.constants.interval
+        return one_of(waited, [passes for passes in range(interval + 1) if retry_due(passes, interval)])
 
 
 def name(request: int) -> str:
