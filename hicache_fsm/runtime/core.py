@@ -106,8 +106,11 @@ class Core:
         marker = attempt.marker
         for effect in self._second[number]:
             effect(attempt, moment)
-        attempt.state = dest = row.dest
-        attempt.offered = -1
+        dest = row.dest
+        if dest != attempt.state:
+            # An event that changes no state, as a hold's loss, leaves the offer to ask again standing.
+            attempt.offered = -1
+        attempt.state = dest
         history = attempt.history
         history.append((moment.now, event, dest))
         if len(history) > 2 * HISTORY:

@@ -21,7 +21,8 @@ class Pacing:
         self._next = 0
 
     def raised(self, attempt: Attempt) -> None:
-        """A marker went up: the next sweep serves it."""
+        """A marker went up: the next sweep serves it, and no earlier offer."""
+        attempt.offered = -1
         self._raised.append(attempt)
 
     def wait(self, attempt: Attempt, now: int) -> None:

@@ -172,3 +172,13 @@ def test_requests_that_left_are_dropped_once_and_never_looked_at_again() -> None
     assert life.begin_pass() == []
     assert list(life._core.pacing.waiting()) == []
     assert calls(life.begin_pass) <= idle
+
+
+def test_an_offer_to_ask_again_survives_the_loss_of_the_hold() -> None:
+    life = HiCacheLifecycle("recommended", pool_tokens=4096, max_context_len=1024, interval=2)
+    life.enqueue("head", 64)
+    key = life.enqueue("r", 64)
+    life.missed(key, life.issue(key, asks=True))
+    assert [life.begin_pass() for _ in range(3)] == [[], [], [key]]
+    assert life.shrink(key)
+    assert life.begin_pass() == [key]
