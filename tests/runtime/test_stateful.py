@@ -379,6 +379,8 @@ def test_random_lives_agree_with_the_model_and_take_nearly_every_edge() -> None:
         Lives,
         settings=settings(
             max_examples=120,
+            derandomize=True,
+            database=None,
             stateful_step_count=100,
             deadline=None,
             suppress_health_check=list(HealthCheck),
