@@ -75,7 +75,8 @@ class Answers:
         if room and not self.host_has(pages):
             room, why = False, HOST_CAPACITY
         op = self._core.ledger.operations.get(number)
-        if op is not None:
+        # A second answer to a parked operation is refused, so it must not change what is known of the first.
+        if op is not None and self._core.ledger.table.states[op.state] == "asking":
             op.tokens, op.wanted = stored, wanted
         return self._fetched(room, stored, wanted, pages, "" if room else why)
 

@@ -11,7 +11,7 @@ from runtime_support import lifecycle
 
 from hicache_fsm.machine import CompiledMachine
 from hicache_fsm.rules import retry_due
-from hicache_fsm.runtime import AttemptKey, Completion, HiCacheLifecycle
+from hicache_fsm.runtime import AttemptKey, Completion, HiCacheLifecycle, IllegalTransition
 from hicache_fsm.spec import load_spec
 
 TABLE = CompiledMachine(load_spec().machines["prefetch"])
@@ -182,3 +182,14 @@ def test_an_offer_to_ask_again_survives_the_loss_of_the_hold() -> None:
     assert [life.begin_pass() for _ in range(3)] == [[], [], [key]]
     assert life.shrink(key)
     assert life.begin_pass() == [key]
+
+
+def test_a_refused_second_answer_leaves_a_parked_hit_as_it_was() -> None:
+    life = HiCacheLifecycle("recommended", pool_tokens=4096, max_context_len=1024, host_tokens=64)
+    key = life.enqueue("r", 96)
+    question = life.issue(key, asks=True)
+    life.hit(key, question, 96, 96, room=True)
+    assert life.state(key) == "parked"
+    with pytest.raises(IllegalTransition):
+        life.hit(key, question, 32, 96, room=True)
+    assert not life.unparked(key)
