@@ -1,0 +1,1 @@
+"""Effects of transitions carried out on real pools."""

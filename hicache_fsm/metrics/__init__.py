@@ -1,0 +1,1 @@
+"""What a scheduler that runs the machines exposes to Prometheus."""

@@ -1,0 +1,1 @@
+"""Ranks compare digests of what they decided, pass by pass."""

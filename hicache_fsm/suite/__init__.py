@@ -1,0 +1,1 @@
+"""The conformance suite: event sequences that any HiCache-like cache can be driven through, and what must hold then."""
