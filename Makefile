@@ -39,8 +39,10 @@ $(VENV)/check.stamp: $(VENV)/bin/python pyproject.toml
 	$(PIP) --editable .
 	touch $@
 
+# Torch first and by its exact version: that one has a CPU build, any other would bring CUDA along.
 $(VENV)/test.stamp: $(VENV)/check.stamp
-	$(PIP) --editable ".[prove,tlc,test,lint]"
+	$(PIP) torch==2.13.0
+	$(PIP) --editable ".[torch,metrics,fuzz,prove,tlc,test,lint]"
 	touch $@
 
 docs: $(VENV)/test.stamp

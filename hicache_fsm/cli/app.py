@@ -11,10 +11,10 @@ from rich.console import Console
 from hicache_fsm.check import run_check
 from hicache_fsm.cli.conform_commands import conform
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.follow_commands import follow
 from hicache_fsm.cli.mutate_commands import mutate
 from hicache_fsm.cli.prove_commands import prove
 from hicache_fsm.cli.render import progress, show_check, show_invariant, show_replay
-from hicache_fsm.cli.scenario_commands import scenario
 from hicache_fsm.cli.tlc_commands import Java, tlc, tlc_verdicts
 from hicache_fsm.machine import markdown, mermaid
 from hicache_fsm.pages import invariants_page, machines_page
@@ -65,7 +65,7 @@ def check(
 
 app.command()(tlc)
 app.command()(conform)
-app.command()(scenario)
+app.command()(follow)
 app.command()(prove)
 app.command()(mutate)
 

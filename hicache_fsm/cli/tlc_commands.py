@@ -12,8 +12,8 @@ from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
 from hicache_fsm.cli.render import progress, show_trace
 from hicache_fsm.spec import Spec
 from hicache_fsm.tlc import TlcError, locate, tla_dir
+from hicache_fsm.tlc.counterexample import origin, to_counterexample
 from hicache_fsm.tlc.manifest import Entry, load_manifest
-from hicache_fsm.tlc.scenario import origin, to_scenario
 from hicache_fsm.tlc.suite import Result, run_all
 from hicache_fsm.tlc.traces import TraceVerdict, check_logs
 
@@ -39,7 +39,9 @@ def tlc(
     size: Annotated[
         str | None, typer.Option(help="Check the models of this size: small, medium or large.")
     ] = None,
-    scenario: Annotated[Path | None, typer.Option(help="Write the only model's counterexample here.")] = None,
+    counterexample: Annotated[
+        Path | None, typer.Option(help="Write the only model's counterexample here.")
+    ] = None,
     java: Java = None,
     as_json: Json = False,
 ) -> None:
@@ -54,7 +56,7 @@ def tlc(
         tools = locate(java)
         with progress("checking") as tell:
             results = list(run_all(tools, folder, chosen, tell))
-        _write_scenario(folder, results, scenario)
+        _write_counterexample(folder, results, counterexample)
     if as_json:
         print_json([result.as_json() for result in results])
     else:
@@ -119,12 +121,12 @@ def _list(entries: dict[str, Entry], as_json: bool) -> None:
         typer.echo(f"{entry.name:<44} {entry.size:<7} {entry.result:<18} {states}".rstrip())
 
 
-def _write_scenario(folder: Path, results: Sequence[Result], path: Path | None) -> None:
+def _write_counterexample(folder: Path, results: Sequence[Result], path: Path | None) -> None:
     if path is None:
         return
     traces = [(r.entry, trace) for r in results if r.outcome and (trace := r.outcome.trace()) is not None]
     if len(traces) != 1:
-        refuse(f"--scenario wants one counterexample, there are {len(traces)}")
+        refuse(f"--counterexample wants one counterexample, there are {len(traces)}")
     entry, trace = traces[0]
     model = origin(entry.system, (folder / entry.cfg).read_text(encoding="utf-8"))
-    path.write_text(to_scenario(trace, entry.name, model), encoding="utf-8")
+    path.write_text(to_counterexample(trace, entry.name, model), encoding="utf-8")

@@ -6,8 +6,8 @@ import pytest
 
 from hicache_fsm.explore import Trace, TraceStep
 from hicache_fsm.tlc import TlcError
+from hicache_fsm.tlc.counterexample import to_counterexample
 from hicache_fsm.tlc.output import behaviour, counts, messages, state
-from hicache_fsm.tlc.scenario import to_scenario
 from hicache_fsm.tlc.values import flatten, parse, show
 
 LASSO = """@!@!@STARTMSG 2116:1 @!@!@
@@ -90,16 +90,16 @@ def test_counts_are_read_from_progress_and_from_the_end() -> None:
     assert counts("nothing") is None
 
 
-def test_a_counterexample_becomes_a_scenario_of_events_and_requests() -> None:
+def test_a_counterexample_becomes_a_file_of_events_and_requests() -> None:
     steps = (
         TraceStep("Hit", (), {"state[0]": ("probing", "parked")}),
         TraceStep("prefetch.abort r1 [leaky_door]", (), {"r1.state": ("queued", "aborted")}),
         TraceStep("Tick", (), {}),
         TraceStep("stays here for ever", (), {}),
     )
-    scenario = tomllib.loads(to_scenario(Trace('"x" is violated', steps), "case"))
-    assert scenario["scenario"] == "case"
-    assert [(step["event"], step.get("request")) for step in scenario["steps"]] == [
+    counterexample = tomllib.loads(to_counterexample(Trace('"x" is violated', steps), "case"))
+    assert counterexample["counterexample"] == "case"
+    assert [(step["event"], step.get("request")) for step in counterexample["steps"]] == [
         ("hit", "r0"),
         ("abort", "r1"),
         ("tick", None),

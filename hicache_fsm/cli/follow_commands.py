@@ -1,4 +1,4 @@
-"""`hicache-fsm scenario`: a counterexample's steps on the shipped runtime."""
+"""`hicache-fsm follow`: a counterexample's steps on the shipped runtime."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
-from hicache_fsm.conform.scenario import Outcome, ScenarioError, ScenarioRun, replay_scenario
+from hicache_fsm.conform.counterexample import (
+    CounterexampleError,
+    FollowedRun,
+    Outcome,
+    follow_counterexample,
+)
 
 EXITS: Final[Mapping[Outcome, Exit]] = {
     "followed": Exit.VIOLATED,
@@ -19,8 +24,10 @@ EXITS: Final[Mapping[Outcome, Exit]] = {
 }
 
 
-def scenario(
-    file: Annotated[Path, typer.Argument(help="A scenario, as `tlc MODEL --scenario FILE` writes it.")],
+def follow(
+    file: Annotated[
+        Path, typer.Argument(help="A counterexample, as `tlc MODEL --counterexample FILE` writes it.")
+    ],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead of tables.")
     ] = False,
@@ -28,8 +35,8 @@ def scenario(
     """Replay a counterexample on the runtime: 1 if it goes along to the end, 0 if it parts from it on the way."""
     with bad_input():
         try:
-            run = replay_scenario(file)
-        except ScenarioError as error:
+            run = follow_counterexample(file)
+        except CounterexampleError as error:
             refuse(str(error))
     if as_json:
         print_json(run.as_json())
@@ -38,7 +45,7 @@ def scenario(
     raise typer.Exit(EXITS[run.outcome])
 
 
-def show_run(console: Console, run: ScenarioRun) -> None:
+def show_run(console: Console, run: FollowedRun) -> None:
     """A row a step with what it changed in the runtime, then how far that went along."""
     console.print(f"{escape(run.about or run.name)}, on {run.model}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)

@@ -7,12 +7,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hicache_fsm.cli.scenario_commands import scenario
+from hicache_fsm.cli.follow_commands import follow
 from hicache_fsm.cli.tlc_commands import tlc
-from hicache_fsm.conform.scenario import ScenarioError, ScenarioRun, replay_scenario
+from hicache_fsm.conform.counterexample import CounterexampleError, FollowedRun, follow_counterexample
 from hicache_fsm.tlc import TlcError, Tools, locate, run, tla_dir
+from hicache_fsm.tlc.counterexample import Origin, origin, to_counterexample
 from hicache_fsm.tlc.manifest import load_manifest
-from hicache_fsm.tlc.scenario import Origin, origin, to_scenario
 
 MODEL = """
 [model]
@@ -38,7 +38,7 @@ def tools() -> Tools:
 @pytest.fixture
 def app() -> typer.Typer:
     commands = typer.Typer()
-    commands.command()(scenario)
+    commands.command()(follow)
     commands.command()(tlc)
     return commands
 
@@ -47,11 +47,11 @@ def counterexample(tools: Tools, model: str) -> str:
     entry = load_manifest(tla_dir())[model]
     trace = run(tools, entry.job(tla_dir())).trace()
     assert trace is not None
-    return to_scenario(trace, model, origin(entry.system, (tla_dir() / entry.cfg).read_text()))
+    return to_counterexample(trace, model, origin(entry.system, (tla_dir() / entry.cfg).read_text()))
 
 
-def replayed(tools: Tools, model: str) -> ScenarioRun:
-    return replay_scenario(counterexample(tools, model))
+def replayed(tools: Tools, model: str) -> FollowedRun:
+    return follow_counterexample(counterexample(tools, model))
 
 
 @pytest.mark.tlc
@@ -101,47 +101,49 @@ def test_what_goes_on_for_ever_is_never_a_verdict(tools: Tools) -> None:
 
 
 @pytest.mark.tlc
-def test_the_commands_write_a_scenario_and_replay_it(tools: Tools, app: typer.Typer, tmp_path: Path) -> None:
-    file = tmp_path / "scenario.toml"
+def test_the_commands_write_a_counterexample_and_follow_it(
+    tools: Tools, app: typer.Typer, tmp_path: Path
+) -> None:
+    file = tmp_path / "counterexample.toml"
     model = "MCAdmission_bug_abort_keeps_marker"
-    assert CliRunner().invoke(app, ["tlc", model, "--scenario", str(file)]).exit_code == 0
-    found = CliRunner().invoke(app, ["scenario", str(file)])
+    assert CliRunner().invoke(app, ["tlc", model, "--counterexample", str(file)]).exit_code == 0
+    found = CliRunner().invoke(app, ["follow", str(file)])
     assert found.exit_code == 0, found.output
     assert "parted at step 3 of 3" in found.output
 
 
 def test_what_a_step_leaves_alone_counts_as_well() -> None:
     kept = ASKED + MISSED + '[[steps]]\nevent = "abort"\nrequest = "r0"\nafter = { "state[0]" = "aborted" }\n'
-    found = replay_scenario(MODEL + kept)
+    found = follow_counterexample(MODEL + kept)
     assert (found.outcome, found.why) == ("parted", "r0.marker is none, not attempt 0")
     dropped = kept.replace('"aborted"', '"aborted", "marker[0]" = "0"')
-    assert replay_scenario(MODEL + dropped).outcome == "followed"
+    assert follow_counterexample(MODEL + dropped).outcome == "followed"
 
 
 def test_a_step_may_leave_its_subject_out() -> None:
-    assert replay_scenario(MODEL + ASKED.replace('request = "r0"\n', "")).outcome == "followed"
+    assert follow_counterexample(MODEL + ASKED.replace('request = "r0"\n', "")).outcome == "followed"
 
 
 def test_a_step_that_cannot_happen_here_parts() -> None:
-    found = replay_scenario(MODEL + '[[steps]]\nevent = "done"\nafter = { "state[0]" = "loaded" }\n')
+    found = follow_counterexample(MODEL + '[[steps]]\nevent = "done"\nafter = { "state[0]" = "loaded" }\n')
     assert (found.outcome, found.rows[0].changed) == ("parted", {})
 
 
 def test_a_step_without_a_public_call_is_undetermined() -> None:
     lapse = '[[steps]]\nevent = "lapse"\nafter = { "pin[0]" = "released", "pinned" = "0" }\n'
-    assert replay_scenario(MODEL + ASKED + lapse).outcome == "undetermined"
+    assert follow_counterexample(MODEL + ASKED + lapse).outcome == "undetermined"
 
 
 def test_a_named_configuration_will_do_for_sizes() -> None:
     model = '[model]\nsystem = "admission"\nconfiguration = "admission.pair"\n'
-    assert replay_scenario(model + ASKED).outcome == "followed"
+    assert follow_counterexample(model + ASKED).outcome == "followed"
 
 
 @pytest.mark.parametrize(("steps", "code"), [(ASKED, 1), (ASKED.replace("asking", "reading"), 0)])
 def test_the_exit_code_is_the_outcome(app: typer.Typer, tmp_path: Path, steps: str, code: int) -> None:
-    file = tmp_path / "scenario.toml"
+    file = tmp_path / "counterexample.toml"
     file.write_text(MODEL + steps)
-    found = CliRunner().invoke(app, ["scenario", str(file), "--json"])
+    found = CliRunner().invoke(app, ["follow", str(file), "--json"])
     assert found.exit_code == code
     assert json.loads(found.stdout)["outcome"] == ("followed" if code else "parted")
 
@@ -149,7 +151,7 @@ def test_the_exit_code_is_the_outcome(app: typer.Typer, tmp_path: Path, steps: s
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nonsense", "no scenario"),
+        ("nonsense", "no counterexample"),
         (ASKED, "no \\[model\\]"),
         ("model = 1", "no \\[model\\]"),
         (MODEL, "no \\[\\[steps\\]\\]"),
@@ -166,19 +168,19 @@ def test_the_exit_code_is_the_outcome(app: typer.Typer, tmp_path: Path, steps: s
         ('[model]\nsystem = "ranks"\nbounds = { ranks = 2 }\n' + ASKED, "it has no ranks to replay"),
     ],
 )
-def test_a_malformed_scenario_and_one_without_a_runtime_are_one_line_and_exit_2(
+def test_a_malformed_counterexample_and_one_without_a_runtime_are_one_line_and_exit_2(
     app: typer.Typer, tmp_path: Path, text: str, said: str
 ) -> None:
-    with pytest.raises(ScenarioError, match=said) as caught:
-        replay_scenario(text)
+    with pytest.raises(CounterexampleError, match=said) as caught:
+        follow_counterexample(text)
     assert "\n" not in str(caught.value)
-    file = tmp_path / "scenario.toml"
+    file = tmp_path / "counterexample.toml"
     file.write_text(text)
-    assert CliRunner().invoke(app, ["scenario", str(file)]).exit_code == 2
+    assert CliRunner().invoke(app, ["follow", str(file)]).exit_code == 2
 
 
-def test_a_missing_scenario_exits_2(app: typer.Typer, tmp_path: Path) -> None:
-    assert CliRunner().invoke(app, ["scenario", str(tmp_path / "nope.toml")]).exit_code == 2
+def test_a_missing_counterexample_exits_2(app: typer.Typer, tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["follow", str(tmp_path / "nope.toml")]).exit_code == 2
 
 
 def test_a_cfg_tells_system_sizes_profile_and_bug() -> None:

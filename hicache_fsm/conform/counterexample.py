@@ -1,4 +1,4 @@
-"""A scenario that a counterexample became, replayed on the shipped runtime step by step."""
+"""A counterexample in a file, followed on the shipped runtime step by step."""
 
 import re
 import tomllib
@@ -20,7 +20,7 @@ from hicache_fsm.spec import Spec, load_spec, set_constant
 Outcome = Literal["followed", "parted", "undetermined"]
 
 UNDRIVEN: Final = OUT_OF_REACH | {"lapse", "orphan_answer"}
-"""Events that the drivers have no call for: a scenario that needs one says nothing about the runtime."""
+"""Events that the drivers have no call for: a counterexample that needs one says nothing about the runtime."""
 
 KEPT: Final = 8
 """Ways to the same observed state that are followed further, where several choices look alike."""
@@ -28,8 +28,8 @@ KEPT: Final = 8
 INDEXED: Final = re.compile(r"(\w+)\[(.+)\]")
 
 
-class ScenarioError(Exception):
-    """A file that is no scenario, or one that no runtime can be driven by; one line."""
+class CounterexampleError(Exception):
+    """A file that is no counterexample, or one that no runtime can be driven by; one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class ScenarioRun:
+class FollowedRun:
     """How far the runtime went along; `why` says what it did instead, or why that is not known.
 
-    `followed`: to the end, so the runtime does what the scenario shows.  `parted`: at the last row.  `undetermined`: no
-    call brings a step about, or the states alone do not show what is violated.  `model` names the system, the profile,
-    and the constants that are other than the profile has them.
+    `followed`: to the end, so the runtime does what the counterexample shows.  `parted`: at the last row.
+    `undetermined`: no call brings a step about, or the states alone do not show what is violated.  `model` names the
+    system, the profile, and the constants that are other than the profile has them.
     """
 
     name: str
@@ -68,7 +68,7 @@ class ScenarioRun:
     def as_json(self) -> dict[str, Any]:
         """The run as plain values."""
         return {
-            "scenario": self.name,
+            "counterexample": self.name,
             "about": self.about,
             "model": self.model,
             "outcome": self.outcome,
@@ -106,22 +106,22 @@ class _Try:
     state: State | None
 
 
-def replay_scenario(source: Path | str, spec: Spec | None = None) -> ScenarioRun:
-    """Take each step of a scenario, a file or its text, on the runtime with the scenario's bounds and profile.
+def follow_counterexample(source: Path | str, spec: Spec | None = None) -> FollowedRun:
+    """Take each step of a counterexample, a file or its text, on the runtime, with the same bounds and profile.
 
-    A step is followed if a choice with its event and subject leads to the state that the scenario has then, as far
-    as the runtime knows it: what a step leaves alone counts as well.  Raises ScenarioError for a malformed scenario
-    or a system without a runtime, OSError for a file that cannot be read.
+    A step is followed if a choice with its event and subject leads to the state that comes then, as far as the runtime
+    knows it: what a step leaves alone counts as well.  Raises CounterexampleError for a malformed file or a system
+    without a runtime, OSError for a file that cannot be read.
     """
     table = _table(source)
-    name = str(table.get("scenario", "scenario"))
+    name = str(table.get("counterexample", "counterexample"))
     shipped = spec or load_spec()
     chosen = _case(shipped, name, table)
     return _Replay(chosen, name, table, _described(shipped, chosen)).run()
 
 
 class _Replay:
-    """`_values` are the model's variables as the scenario has them, `_paths` the runtime's ways there."""
+    """`_values` are the model's variables as the counterexample has them, `_paths` the runtime's ways there."""
 
     def __init__(self, chosen: Case, name: str, table: Mapping[str, Any], model: str) -> None:
         try:
@@ -129,7 +129,7 @@ class _Replay:
             self._view = shared(system)
             self._driver = chosen.driver(self._view.names)
         except (ConformError, ModelError, ValueError, TypeError, LookupError) as error:
-            raise ScenarioError(f"{name}: the bounds make no system: {error}") from error
+            raise CounterexampleError(f"{name}: the bounds make no system: {error}") from error
         self._name, self._table, self._model = name, table, model
         variables = {variable.name: variable for variable in system.layout.variables}
         self._words = {each.name: each.names for each in variables.values()}
@@ -142,7 +142,7 @@ class _Replay:
         self._state = self._view.of(self._values)
         self._steps = [self._read(number, step) for number, step in enumerate(self._listed(), 1)]
 
-    def run(self) -> ScenarioRun:
+    def run(self) -> FollowedRun:
         """Go as far as the runtime does."""
         rows: list[Row] = []
         for number, step in enumerate(self._steps, 1):
@@ -212,26 +212,26 @@ class _Replay:
         changed = {name: value for name, value in new.items() if value != old[name]}
         return Row(number, event, subject, followed, changed, new)
 
-    def _ended(self, outcome: Outcome, rows: list[Row], why: str = "") -> ScenarioRun:
+    def _ended(self, outcome: Outcome, rows: list[Row], why: str = "") -> FollowedRun:
         about = str(self._table.get("about", ""))
-        return ScenarioRun(self._name, about, self._model, outcome, tuple(rows), len(self._steps), why)
+        return FollowedRun(self._name, about, self._model, outcome, tuple(rows), len(self._steps), why)
 
     def _listed(self) -> list[Any]:
         steps = self._table.get("steps")
         if not isinstance(steps, list) or not steps:
-            raise ScenarioError(f"{self._name}: no [[steps]]")
+            raise CounterexampleError(f"{self._name}: no [[steps]]")
         return steps
 
     def _read(self, number: int, step: Any) -> _Step:
         if not isinstance(step, Mapping) or not isinstance(step.get("event"), str):
-            raise ScenarioError(f"{self._name}: step {number} has no event")
+            raise CounterexampleError(f"{self._name}: step {number} has no event")
         after = step.get("after", {})
         if not isinstance(after, Mapping):
-            raise ScenarioError(f"{self._name}: step {number}: after is no table")
+            raise CounterexampleError(f"{self._name}: step {number}: after is no table")
         try:
             changes = dict(pair for path, text in after.items() for pair in self._change(path, str(text)))
         except (LookupError, ValueError) as error:
-            raise ScenarioError(f"{self._name}: step {number}: {error.args[0]}") from error
+            raise CounterexampleError(f"{self._name}: step {number}: {error.args[0]}") from error
         return _Step(snake(step["event"]), str(step.get("request", "")), changes)
 
     def _change(self, path: str, text: str) -> Iterator[tuple[str, Hashable]]:
@@ -267,17 +267,19 @@ def _table(source: Path | str) -> Mapping[str, Any]:
         text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
         return tomllib.loads(text)
     except ValueError as error:
-        raise ScenarioError(f"{where}no scenario: {' '.join(str(error).split())}") from error
+        raise CounterexampleError(f"{where}no counterexample: {' '.join(str(error).split())}") from error
 
 
 def _case(spec: Spec, name: str, table: Mapping[str, Any]) -> Case:
-    """The case of the scenario's [model]: a system with bounds, or a named configuration."""
+    """The case of the counterexample's [model]: a system with bounds, or a named configuration."""
     model = table.get("model")
     if not isinstance(model, Mapping):
-        raise ScenarioError(f"{name}: no [model]: `hicache-fsm tlc MODEL --scenario FILE` writes one")
+        raise CounterexampleError(
+            f"{name}: no [model]: `hicache-fsm tlc MODEL --counterexample FILE` writes one"
+        )
     profile, bounds, constants = (model.get(key, {}) for key in ("profile", "bounds", "constants"))
     if not all(isinstance(each, Mapping) for each in (bounds, constants)):
-        raise ScenarioError(f"{name}: bounds and constants are tables")
+        raise CounterexampleError(f"{name}: bounds and constants are tables")
     try:
         configuration = _configuration(name, model, bounds)
         chosen_profile = str(profile or "recommended")
@@ -285,9 +287,11 @@ def _case(spec: Spec, name: str, table: Mapping[str, Any]) -> Case:
         bounded = set_constant(built.spec, chosen_profile, **constants)
         built = case(bounded, configuration, chosen_profile)
     except (ConformError, ValueError, TypeError) as error:
-        raise ScenarioError(f"{name}: {error}") from error
+        raise CounterexampleError(f"{name}: {error}") from error
     if not built.has_runtime:
-        raise ScenarioError(f"{name}: the runtime is one rank's: it has no {configuration.system} to replay")
+        raise CounterexampleError(
+            f"{name}: the runtime is one rank's: it has no {configuration.system} to replay"
+        )
     return built
 
 

@@ -1,4 +1,4 @@
-"""A counterexample as a scenario file: the model that it is of, and the events to drive a runtime with."""
+"""A counterexample as a counterexample file: the model that it is of, and the events to drive a runtime with."""
 
 import re
 from collections.abc import Mapping
@@ -74,14 +74,14 @@ def origin(system: str, cfg: str) -> Origin:
     return Origin(system, chosen, constants, bounds, tuple(toggles), PROPERTIES.search(bare) is not None)
 
 
-def to_scenario(trace: Trace, name: str = "", model: Origin | None = None) -> str:
+def to_counterexample(trace: Trace, name: str = "", model: Origin | None = None) -> str:
     """TOML with the model, if it is known, and one `[[steps]]` a step: its event, the request, rank, node or page that
     it concerns if any, and what it changes.
 
     The subject is read off a step's name where it has one (`check`), and off what the step changes otherwise (TLC).
     What a behaviour does for ever is no step: `for_ever` says it.
     """
-    lines = [f"scenario = {_text(name)}"] if name else []
+    lines = [f"counterexample = {_text(name)}"] if name else []
     lines += [f"about = {_text(trace.about)}"]
     lines += [f"for_ever = {_text(step.action)}" for step in trace.steps if FOR_EVER.search(step.action)]
     lines += _model(model) if model is not None else []
