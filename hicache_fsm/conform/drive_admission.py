@@ -138,7 +138,8 @@ class AdmissionDriver:
             yield "finish", i
             if self._keys[i].attempt < self._scope.attempts - 1:
                 yield from (("retract", i, why) for why in self._answers)
-        if op is not None:
+        if op is not None and self._waits(i):
+            # What the unguarded door leaves behind stays as it is in the model; the runtime ends it when it answers.
             yield from self._of_operation(i, op, off)
         if self._state(i) == "loaded":
             yield "revoke", i
@@ -150,6 +151,8 @@ class AdmissionDriver:
             yield "admit", i
         for event in ("abort", "abandon"):
             yield event, i
+        if self._keys[i] in self._host.locked and not self._waits(i):
+            yield "lapse", i
         reads = op.pages if op is not None and op.pages else 1
         for event, read in product(("cut", "expire"), range(reads)):
             yield event, i, read
@@ -217,6 +220,8 @@ class AdmissionDriver:
             case "admit":
                 life.admit(key)
                 return True
+            case "lapse":
+                return life._core.pins.lapse(self._attempt(i)) is not None
             case "orphan_end":
                 self._end_orphans(i)
                 return True

@@ -5,6 +5,7 @@ from hicache_fsm.runtime.completions import Completion, WriteCompletion
 from hicache_fsm.runtime.errors import IllegalTransition, Past
 from hicache_fsm.runtime.executor import Executor, NullExecutor, Undo
 from hicache_fsm.runtime.lifecycle import HiCacheLifecycle
+from hicache_fsm.runtime.listener import Listener
 from hicache_fsm.runtime.log import EventLog
 from hicache_fsm.runtime.logread import Line, LogError, TruncatedLog, read_log
 from hicache_fsm.runtime.monitor import Monitor, Violation
@@ -19,6 +20,7 @@ __all__ = [
     "HiCacheLifecycle",
     "IllegalTransition",
     "Line",
+    "Listener",
     "LogError",
     "Monitor",
     "NullExecutor",

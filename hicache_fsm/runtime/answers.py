@@ -8,26 +8,41 @@ from hicache_fsm.runtime.completions import Completion, WriteCompletion
 from hicache_fsm.runtime.core import Core
 from hicache_fsm.runtime.errors import IllegalTransition, WrongAnswer
 from hicache_fsm.runtime.guards import Moment
-from hicache_fsm.runtime.words import BELOW_THRESHOLD, HOST_CAPACITY, PARTIAL_HIT, TERMINATED, check_reason
+from hicache_fsm.runtime.words import (
+    BELOW_THRESHOLD,
+    HOST_CAPACITY,
+    PARTIAL_HIT,
+    PIN_CAP,
+    TERMINATED,
+    check_reason,
+)
 
 ROOM = (',"facts":{"room":false}', ',"facts":{"room":true}')
 
 
 class Answers:
-    """Matches an answer by its operation, never by its request id unless the profile does (#39318)."""
+    """Matches an answer by its operation, never by its request id unless the profile does (#39318).
+
+    `posted` counts what threads posted, `again` are answers taken out whose effect failed.
+    """
 
     def __init__(self, core: Core, beliefs: Beliefs) -> None:
         self._core = core
         self._beliefs = beliefs
         self._events = core.table.event_ids
         self._inbox: SimpleQueue[Completion | WriteCompletion] = SimpleQueue()
-        self._again: list[Completion | WriteCompletion] = []
+        self.again: list[Completion | WriteCompletion] = []
         self.post = self._inbox.put
+        self.posted = self._inbox.qsize
+        self._page_size = core.settings.page_size
+        self._capacity = core.settings.host_pages
+        self._asking = core.ledger.table.state_ids["asking"]
+        self._terminal = core.table.terminal
         self.stale = 0
 
     def __len__(self) -> int:
         """Answers posted and not taken in."""
-        return self._inbox.qsize() + len(self._again)
+        return self._inbox.qsize() + len(self.again)
 
     def drain(self, limit: int | None) -> None:
         """Take in up to `limit` posted answers.
@@ -37,13 +52,13 @@ class Answers:
         left = len(self) if limit is None else min(limit, len(self))
         while left > 0:
             left -= 1
-            answer = self._again.pop(0) if self._again else self._inbox.get_nowait()
+            answer = self.again.pop(0) if self.again else self._inbox.get_nowait()
             try:
                 self._deliver(answer)
             except (IllegalTransition, WrongAnswer):
                 raise
             except BaseException:
-                self._again.insert(0, answer)
+                self.again.insert(0, answer)
                 raise
 
     def take(self, number: int, event: str, moment: Moment, key: AttemptKey | None = None) -> bool:
@@ -57,7 +72,7 @@ class Answers:
             )
             return False
         attempt = op.attempt
-        if attempt.op is op and attempt.state not in core.table.terminal:
+        if attempt.op is op and attempt.state not in self._terminal:
             return core.step(attempt, self._events[event], moment)
         stale = False
         if attempt.op is op:
@@ -69,45 +84,59 @@ class Answers:
         return False
 
     def hit(self, number: int, stored: int, wanted: int, room: bool, why: str) -> Moment:
-        """The moment of a hit of so many tokens; a counted host pool that is full leaves no room."""
-        settings = self._core.settings
-        pages = settings.pages(min(stored, wanted))
+        """The moment of a hit of so many tokens; a counted host pool that is full leaves no room.
+
+        Raises ValueError for a hit that is to wait for the pin budget under a profile that pins early.
+        """
+        if not room:
+            self._may_wait(why)
+        pages = -(-(stored if stored < wanted else wanted) // self._page_size)
         if room and not self.host_has(pages):
             room, why = False, HOST_CAPACITY
         op = self._core.ledger.operations.get(number)
         # A second answer to a parked operation is refused, so it must not change what is known of the first.
-        if op is not None and self._core.ledger.table.states[op.state] == "asking":
+        if op is not None and op.state == self._asking:
             op.tokens, op.wanted = stored, wanted
         return self._fetched(room, stored, wanted, pages, "" if room else why)
 
     def unparked(self, op: Operation) -> Moment | None:
-        """The moment of a parked hit's turn, None if the host pool has no room for it."""
+        """The moment of a parked hit's turn, None if the host pool or the executor has no room for it."""
         pages = self._core.settings.pages(min(op.tokens, op.wanted))
         if not self.host_has(pages):
+            return None
+        why = self._core.executor.room(op.attempt.key, pages)
+        if why:
+            self._may_wait(why)
             return None
         return self._fetched(True, op.tokens, op.wanted, pages)
 
     def done(self, number: int, tokens: int) -> Moment:
         """The moment of a read that ended with so many usable tokens, 0 for all.
 
-        Raises ValueError for more than all.
+        Raises ValueError for more than all, unless nobody waits for the read any more.
         """
         op = self._core.ledger.operations.get(number)
         owned = op.pages if op is not None else 0
-        pages = self._core.settings.pages(tokens) if tokens else owned
-        if op is not None and pages > owned:
+        pages = -(-tokens // self._page_size) if tokens else owned
+        if op is not None and op.attempt.op is op and pages > owned:
             raise WrongAnswer(f"operation {number} cannot have loaded {pages} pages: it owns {owned}")
-        partial = op is not None and op.attempt.partial
-        why = PARTIAL_HIT if partial else ""
-        moment = Moment(self._core.journal.now, why)
-        moment.tokens = pages * self._core.settings.page_size
+        moment = Moment(self._core.journal.now)
+        if op is not None and op.attempt.partial:
+            moment.why = PARTIAL_HIT
+        moment.tokens = pages * self._page_size
         moment.pages = pages
         return moment
 
     def host_has(self, pages: int) -> bool:
         """Whether the host pool, if it is counted, has so many pages free."""
-        capacity = self._core.settings.host_pages
-        return capacity is None or self._core.ledger.occupied_pages + pages <= capacity
+        return self._capacity is None or self._core.ledger.occupied_pages + pages <= self._capacity
+
+    def _may_wait(self, why: str) -> None:
+        if why == PIN_CAP and self._core.settings.constants.pins_early:
+            raise ValueError(
+                "no hit may wait for the pin budget where pins are early: it keeps its own pin meanwhile, and two that "
+                "do so hold and wait; let it go on unpinned (a pin over the cap is `capped`)"
+            )
 
     def _fetched(self, room: bool, stored: int, wanted: int, pages: int, why: str = "") -> Moment:
         moment = Moment(self._core.journal.now, why)

@@ -2,9 +2,12 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hicache_fsm.machine import Row
+
+if TYPE_CHECKING:
+    from hicache_fsm.runtime.decision import Way
 
 HISTORY: Final = 16
 """How many events of an attempt are remembered, at least; twice as many at most."""
@@ -47,12 +50,13 @@ class Operation:
     """One question and the read it may turn into; `number` counts from 1 in order of issue.
 
     `pages` are the host pages it owns, `tokens` what its hit found stored and `wanted` what it asked for, in
-    tokens.
+    tokens; `text` is the number as log text.
     """
 
     number: int
     attempt: "Attempt"
     state: int
+    text: str
     pages: int = 0
     tokens: int = 0
     wanted: int = 0
@@ -64,7 +68,7 @@ class Attempt:
 
     `order` is its place in the queue, `spent` the re-issues charged, `swept` the pass whose sweep consumed
     the marker, `offered` the pass that last returned it to be asked again, `reason` why it missed last, `tag`
-    its identity as log text.
+    its identity as log text; `history` are the passes and what happened in them.
     """
 
     key: AttemptKey
@@ -84,7 +88,7 @@ class Attempt:
     hold_pages: int = 0
     anchor: Anchor | None = None
     pin: Pin | None = None
-    history: list[tuple[int, int, int]] = field(default_factory=list)
+    history: "list[tuple[int, Way]]" = field(default_factory=list)
 
     @property
     def residue(self) -> bool:

@@ -80,7 +80,7 @@ def repair(core: Core) -> Counter[str]:
             core.ledger.terminate(attempt.op)
             attempt.op = None
             taken["operation"] += 1
-        if tokens := core.pins.lapse(attempt):
+        if (tokens := core.pins.lapse(attempt)) is not None:
             core.journal.unpinned(attempt, "lapse", tokens)
             taken["pin"] += 1
         if attempt.marker:

@@ -70,9 +70,9 @@ class Beliefs:
         if launched:
             with self._rollback:
                 self._executor.launch_write(pool, launched, self._rollback.undo)
-        self._take(pool, "write", rows)
+        lowered = self._take(pool, "write", rows)
         if launched:
-            self._journal.believed("write", pool, len(launched))
+            self._journal.believed("write", pool, len(launched), lowered)
         return launched
 
     def answer(self, event: str, pool: str, pages: Sequence[Page]) -> None:
@@ -84,9 +84,9 @@ class Beliefs:
             return
         rows = self._decide(pool, event, pages)
         self._settle(pool, rows)
-        self._take(pool, event, rows)
+        lowered = self._take(pool, event, rows)
         if rows:
-            self._journal.believed(event, pool, len(rows))
+            self._journal.believed(event, pool, len(rows), lowered)
 
     def discard(
         self,
@@ -105,12 +105,12 @@ class Beliefs:
         if not self._active:
             return 0
         beyond = dict.fromkeys(chain[keep:])
-        self._take(pool, "discard", self._decide(pool, "discard", beyond))
+        lowered = self._take(pool, "discard", self._decide(pool, "discard", beyond))
         kept = self._decide(
             pool, "discard", (page for page in chain[:keep] if page not in beyond), self._kept
         )
         self._take(pool, "", kept)
-        self._journal.believed("discard", pool, len(chain), keep)
+        self._journal.believed("discard", pool, len(chain), lowered, keep)
         return keep
 
     def everywhere(self, event: str) -> None:
@@ -118,9 +118,9 @@ class Beliefs:
         for name, pool in self._pools.items():
             rows = self._decide(name, event, [*pool.believed, *pool.other])
             self._settle(name, rows)
-            self._take(name, event, rows)
+            lowered = self._take(name, event, rows)
             if rows:
-                self._journal.believed(event, name, len(rows))
+                self._journal.believed(event, name, len(rows), lowered)
 
     def state(self, pool: str, page: Page) -> str:
         """The belief machine's state for one page."""
@@ -149,8 +149,10 @@ class Beliefs:
         if settled:
             self._executor.settle_write(pool, settled)
 
-    def _take(self, pool: str, event: str, rows: dict[Page, Row]) -> None:
+    def _take(self, pool: str, event: str, rows: dict[Page, Row]) -> int:
+        """Book the rows.  Returns how many pages that were believed are believed no more."""
         books = self._pools.setdefault(pool, Pool())
+        before = len(books.believed)
         monitor = self._journal.monitor if event in AGAINST else None
         for page, row in rows.items():
             books.believed.pop(page, None)
@@ -161,9 +163,11 @@ class Beliefs:
                 books.other[page] = row.dest
             if monitor is not None:
                 monitor.belief(self._journal.now, event, pool, row.dest == self._believed)
+        lowered = max(0, before - len(books.believed))
         overflow = self._table.event_ids["overflow"]
         while len(books.believed) > self._capacity:
             falls = self._table.decide(self._believed, overflow)
             if falls is None or falls.dest == self._believed:
                 break
             books.believed.popitem(last=False)
+        return lowered

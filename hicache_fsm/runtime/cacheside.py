@@ -42,9 +42,9 @@ class CacheSide(Known):
             return 0
         self._core.pins.unlock(attempt)
         tokens = self._core.pins.commit_unpin(attempt)
-        if tokens:
+        if tokens is not None:
             self._core.journal.unpinned(attempt, "unpin", tokens)
-        return tokens
+        return tokens or 0
 
     def pin_verdict(self, tokens: int) -> str:
         """What a pin of so many tokens would be answered now: locked, cap_busy or cap_skip."""
@@ -70,6 +70,10 @@ class CacheSide(Known):
     def tombstone(self, node: Node) -> bool:
         """The node left the sliding window: its SWA side is freed."""
         return self._node("tombstone", node)
+
+    def node_state(self, node: Node) -> str:
+        """The node machine's state; resident for a node that is neither held, nor loading, nor tombstoned."""
+        return self._core.nodes.state(node)
 
     def write(self, pool: str, pages: Sequence[Page]) -> list[Page]:
         """An insert offers pages.

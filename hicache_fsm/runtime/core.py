@@ -1,14 +1,16 @@
 """Takes one event to one attempt: decides by the compiled table, runs the effects, books the result."""
 
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 from hicache_fsm.machine import CompiledMachine, Row
 from hicache_fsm.runtime.attempt import HISTORY, Attempt, AttemptKey, Operation
-from hicache_fsm.runtime.effects import Effects, bind
+from hicache_fsm.runtime.decision import Fork, Way, grow
+from hicache_fsm.runtime.effects import Effects
 from hicache_fsm.runtime.errors import IllegalTransition, Past
 from hicache_fsm.runtime.executor import Executor, Rollback
-from hicache_fsm.runtime.guards import Moment, prefetch_guards
+from hicache_fsm.runtime.guards import Guard, Moment, prefetch_guards
 from hicache_fsm.runtime.journal import Journal
 from hicache_fsm.runtime.ledger import Ledger
 from hicache_fsm.runtime.log import EventLog
@@ -18,6 +20,8 @@ from hicache_fsm.runtime.pacing import Pacing
 from hicache_fsm.runtime.pins import Pins
 from hicache_fsm.runtime.settings import LOGGER, Settings
 from hicache_fsm.spec import Spec
+
+MOST: Final = 2 * HISTORY
 
 REMEMBERED: Final = 256
 """How many ended attempts are remembered, so that an event that comes too late can be explained."""
@@ -56,16 +60,25 @@ class Core:
         self.illegal: Counter[tuple[str, str, str]] = Counter()
         self.misses: Counter[str] = Counter()
         self._ended: OrderedDict[AttemptKey, Attempt] = OrderedDict()
-        self._decide = self.table.decide_lazy
-        self.guards = self.table.bind(prefetch_guards(settings))
         effects = Effects(
-            constants, self.ledger, self.pins, self.pacing, self.journal, executor, self.rollback.undo
+            constants,
+            self.ledger,
+            self.pins,
+            self.pacing,
+            self.journal,
+            executor,
+            self.rollback.undo,
+            self.misses,
         )
-        self._first = bind(self.table, effects.first)
-        self._second = bind(self.table, effects.second)
+        self._guards = self.table.bind(prefetch_guards(settings))
+        cells = [(s, e) for s in range(len(self.table.states)) for e in range(len(self.table.events))]
+        self._ways = {
+            id(row): self._way(*cell, row, effects) for cell in cells for row in self.table.rows(*cell)
+        }
+        self._cells = tuple(self._tree(*cell) for cell in cells)
+        self._width = len(self.table.events)
         self._scheduled = self.table.state_ids["scheduled"]
-        self._terminal = self.table.terminal
-        self._told = log is not None or monitor is not None
+        self.told = self.journal.heard
 
     def find(self, key: AttemptKey) -> Attempt | None:
         """The attempt, waiting, running or lately ended."""
@@ -83,44 +96,66 @@ class Core:
         Raises IllegalTransition in strict mode, and whatever an effect raises: the state is then the old one,
         what was acquired is given back, and the event may come again.
         """
-        row = self._decide(attempt.state, event, self.guards, attempt, moment)
-        if row is None:
+        way = self._cells[attempt.state * self._width + event]
+        while type(way) is Fork:
+            way = way.yes if way.holds(attempt, moment) else way.no
+        if way is None:
             self.refuse(attempt, event)
             return False
-        self.take(attempt, event, moment, row)
+        self.take(attempt, moment, way)  # type: ignore[arg-type] # a Fork was excluded by the loop
         return True
 
-    def take(self, attempt: Attempt, event: int, moment: Moment, row: Row) -> None:
-        """Take a decided row.  Raises as `step`."""
-        number = row.transition.row
-        first = self._first[number]
-        if first:
+    def take(self, attempt: Attempt, moment: Moment, way: Way) -> None:
+        """Take a decided transition.  Raises as `step`."""
+        if way.first:
             try:
-                for effect in first:
+                for effect in way.first:
                     effect(attempt, moment)
             except BaseException:
                 self.rollback.roll_back()
                 raise
             self.rollback.commit()
         op = attempt.op
-        marker = attempt.marker
-        for effect in self._second[number]:
+        for effect in way.second:
             effect(attempt, moment)
-        dest = row.dest
-        if dest != attempt.state:
+        if way.moves:
             # An event that changes no state, as a hold's loss, leaves the offer to ask again standing.
             attempt.offered = -1
-        attempt.state = dest
+            attempt.state = way.dest
         history = attempt.history
-        history.append((moment.now, event, dest))
-        if len(history) > 2 * HISTORY:
+        history.append((moment.now, way))
+        if len(history) > MOST:
             del history[:HISTORY]
-        if attempt.marker and not marker:
-            self.misses[attempt.reason] += 1
-        if self._told:
-            self.journal.stepped(attempt, event, moment, row, attempt.op or op)
-        if dest in self._terminal:
+        if self.told:
+            self.journal.stepped(attempt, moment, way, attempt.op or op)
+        if way.ends:
             self._leave(attempt)
+
+    def take_all(self, attempts: Sequence[Attempt], moment: Moment, way: Way) -> None:
+        """Take one transition for each of many attempts; raises as `step`, for those before the failing one."""
+        if way.bulk is None or self.told:
+            for attempt in attempts:
+                self.take(attempt, moment, way)
+            return
+        for effect in way.bulk:
+            effect(attempts, moment)
+        dest, past = way.dest, (moment.now, way)
+        for attempt in attempts:
+            attempt.offered = -1
+            attempt.state = dest
+            history = attempt.history
+            history.append(past)
+            if len(history) > MOST:
+                del history[:HISTORY]
+
+    def guards(self, state: int, event: int) -> list[tuple[int, Guard | bool]]:
+        """The guards that decide the event in the state, as (bit of the truth mask, how to ask)."""
+        reads = self.table.reads(state, event)
+        return [(1 << number, holds) for number, holds in enumerate(self._guards) if reads & 1 << number]
+
+    def way(self, row: Row | None) -> Way | None:
+        """A row of the table, ready to be taken; None for none."""
+        return None if row is None else self._ways[id(row)]
 
     def end_orphan(self, op: Operation, *, stale: bool = False) -> None:
         """An operation without an attempt has answered for the last time.  Raises as `step`.
@@ -132,10 +167,9 @@ class Core:
         freed = row is not None and "free_orphan_pages" in row.transition.effects
         if freed:
             self.executor.free_orphan_pages(op.number)
-        pages = op.pages
         self.ledger.end(op)
         if freed:
-            self.ledger.own(op, -pages)
+            self.ledger.give_back(op)
         self.journal.orphan_ended(op, freed=freed, stale=stale)
 
     def refuse(self, attempt: Attempt, event: int) -> None:
@@ -159,7 +193,7 @@ class Core:
     def history(self, attempt: Attempt) -> tuple[Past, ...]:
         """The attempt's newest steps, oldest first."""
         names, states = self.table.events, self.table.states
-        return tuple(Past(now, names[event], states[state]) for now, event, state in attempt.history)
+        return tuple(Past(now, names[way.event], states[way.dest]) for now, way in attempt.history)
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt is over for good."""
@@ -168,6 +202,26 @@ class Core:
         self._ended[attempt.key] = attempt
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
+
+    def _tree(self, state: int, event: int) -> Fork[Way | None] | Way | None:
+        return grow(self.guards(state, event), lambda truth: self.way(self.table.decide(state, event, truth)))
+
+    def _way(self, state: int, event: int, row: Row, effects: Effects) -> Way:
+        names = row.transition.effects
+        first = tuple(effects.first[name] for name in names if name in effects.first)
+        moves, ends = row.dest != state, row.dest in self.table.terminal
+        easy = moves and not ends and not first and all(name in effects.bulk for name in names)
+        return Way(
+            row,
+            event,
+            first,
+            tuple(effects.second[name] for name in names if name in effects.second),
+            tuple(effects.bulk[name] for name in names) if easy else None,
+            row.dest,
+            moves=moves,
+            ends=ends,
+            text=f'"machine":"prefetch","event":"{self.table.events[event]}",',
+        )
 
     def _leave(self, attempt: Attempt) -> None:
         del self.queue[attempt.key]

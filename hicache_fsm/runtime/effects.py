@@ -1,9 +1,10 @@
 """The effects of prefetch transitions, each in two parts: what may fail, then what the ledger remembers."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Sequence
 
-from hicache_fsm.machine import CompiledMachine
 from hicache_fsm.runtime.attempt import Attempt
+from hicache_fsm.runtime.decision import BulkEffect, Effect
 from hicache_fsm.runtime.executor import Executor, NullExecutor, Undo
 from hicache_fsm.runtime.guards import Moment
 from hicache_fsm.runtime.journal import Journal
@@ -12,15 +13,13 @@ from hicache_fsm.runtime.pacing import Pacing
 from hicache_fsm.runtime.pins import Pins
 from hicache_fsm.spec import Constants
 
-Effect = Callable[[Attempt, Moment], None]
-
 
 class Effects:
     """Finds the parts of an effect by its name.
 
     The first part asks the executor and may raise; it reads the ledger and changes nothing in it. The second
     part enters the change into the ledger and cannot fail. All first parts of a row run before any second
-    one.
+    one. What a sweep does to many attempts has a second part for all of them, in `bulk`.
     """
 
     def __init__(
@@ -32,6 +31,7 @@ class Effects:
         journal: Journal,
         executor: Executor,
         undo: Undo,
+        misses: Counter[str],
     ) -> None:
         self._constants = constants
         self._ledger = ledger
@@ -40,6 +40,7 @@ class Effects:
         self._journal = journal
         self._executor = executor
         self._undo = undo
+        self._misses = misses
         self.first: dict[str, Effect] = {"pin_anchor": self._pin_anchor}
         if type(executor) is not NullExecutor:  # a subclass may do something
             self.first |= self._executed()
@@ -63,6 +64,10 @@ class Effects:
             "cut_operation": self._was_cut,
             "consume_hold": self._dropped_hold,
             "release_hold": self._dropped_hold,
+        }
+        self.bulk: dict[str, BulkEffect] = {
+            "lower_marker": self._lower_markers,
+            "start_wait": self._start_waits,
         }
 
     def _executed(self) -> dict[str, Effect]:
@@ -97,18 +102,21 @@ class Effects:
         if moment.pin is not None:
             self._pins.commit(moment.pin)
             self._journal.pinned(moment.pin)
+        elif attempt.anchor is not None:
+            self._pins.hang(attempt, attempt.anchor)
 
     def _unpin(self, attempt: Attempt, moment: Moment) -> None:
         self._pins.unlock(attempt)
 
     def _unpinned(self, attempt: Attempt, moment: Moment) -> None:
-        if attempt.pin is not None and (tokens := self._pins.commit_unpin(attempt)):
+        if attempt.pin is not None and (tokens := self._pins.commit_unpin(attempt)) is not None:
             self._journal.unpinned(attempt, "unpin", tokens)
 
     def _raise_marker(self, attempt: Attempt, moment: Moment) -> None:
         attempt.marker = True
         attempt.immediate = False
-        attempt.reason = moment.why or attempt.reason
+        attempt.reason = reason = moment.why or attempt.reason
+        self._misses[reason] += 1
         self._pacing.raised(attempt)
 
     def _raise_immediate(self, attempt: Attempt, moment: Moment) -> None:
@@ -121,6 +129,16 @@ class Effects:
     def _start_wait(self, attempt: Attempt, moment: Moment) -> None:
         attempt.swept = moment.now
         self._pacing.wait(attempt, moment.now)
+
+    def _lower_markers(self, attempts: Sequence[Attempt], moment: Moment) -> None:
+        for attempt in attempts:
+            attempt.marker = False
+
+    def _start_waits(self, attempts: Sequence[Attempt], moment: Moment) -> None:
+        now = moment.now
+        for attempt in attempts:
+            attempt.swept = now
+        self._pacing.wait_all(attempts, now)
 
     def _count_pass(self, attempt: Attempt, moment: Moment) -> None:
         """The wheel has counted it."""
@@ -138,12 +156,11 @@ class Effects:
     def _took_pages(self, attempt: Attempt, moment: Moment) -> None:
         attempt.partial = moment.tokens < moment.wanted
         if attempt.op is not None:
-            self._ledger.advance(attempt.op, "take_pages")
-            self._ledger.own(attempt.op, moment.pages)
+            self._ledger.take(attempt.op, moment.pages)
 
     def _held_answer(self, attempt: Attempt, moment: Moment) -> None:
         if attempt.op is not None:
-            self._ledger.advance(attempt.op, "hold_answer")
+            self._ledger.park(attempt.op)
 
     def _end_operation(self, attempt: Attempt, moment: Moment) -> None:
         if moment.answered is not None:
@@ -172,7 +189,7 @@ class Effects:
 
     def _freed_pages(self, attempt: Attempt, moment: Moment) -> None:
         if attempt.op is not None:
-            self._ledger.own(attempt.op, -attempt.op.pages)
+            self._ledger.give_back(attempt.op)
             self._ledger.end(attempt.op)
             attempt.op = None
 
@@ -212,13 +229,3 @@ class Effects:
             self._ledger.release(attempt.hold_pages)
             attempt.hold = False
             attempt.hold_pages = 0
-
-
-def bind(table: CompiledMachine, parts: Mapping[str, Effect]) -> tuple[tuple[Effect, ...], ...]:
-    """For each row of the machine, by number, the functions of its effects that `parts` has."""
-    rows = {row.row: row for row in table.machine.transitions}
-    empty: tuple[Effect, ...] = ()
-    return tuple(
-        tuple(parts[name] for name in rows[number].effects if name in parts) if number in rows else empty
-        for number in range(max(rows, default=-1) + 1)
-    )

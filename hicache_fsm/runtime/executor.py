@@ -21,7 +21,10 @@ class Executor(Protocol):
     """
 
     def room(self, key: AttemptKey, pages: int) -> str:
-        """Why a posted hit may not be fetched now: rate_limited, pin_cap, host_capacity, turn or nothing."""
+        """Why a posted or a parked hit may not be fetched now: rate_limited, pin_cap, host_capacity or turn.
+
+        Nothing if it may. `pin_cap` is an error under a profile that pins early (see `HiCacheLifecycle.hit`).
+        """
 
     def ask(self, key: AttemptKey, op: int, tokens: int, undo: Undo) -> None:
         """Put the question to storage; it owns no pages."""

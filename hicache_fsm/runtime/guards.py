@@ -38,13 +38,12 @@ class Moment:
 Guard = Callable[[Attempt, Moment], bool]
 
 
-def prefetch_guards(settings: Settings) -> Mapping[str, Guard]:
-    """The guards of the prefetch machine under these settings."""
+def prefetch_guards(settings: Settings) -> Mapping[str, Guard | bool]:
+    """The guards of the prefetch machine under these settings; a bool where the settings decide alone."""
     constants = settings.constants
     interval, budget = constants.interval, constants.max_attempts
     arms = constants.arms
     parks = constants.parks and settings.mode == "buffer_only"
-    retries_failed = constants.retries_failed and arms
     tail = constants.requeries_tail and arms
     unasked = frozenset({TOO_SHORT} if arms and constants.arms_too_short else ()) | (
         LIMITED if arms and constants.arms_limited else frozenset()
@@ -53,13 +52,13 @@ def prefetch_guards(settings: Settings) -> Mapping[str, Guard]:
         "asks": lambda attempt, moment: moment.asks,
         "room": lambda attempt, moment: moment.room,
         "head_exempt": lambda attempt, moment: moment.head,
-        "arms": lambda attempt, moment: arms,
-        "arms_unasked": lambda attempt, moment: moment.why in unasked,
-        "parks": lambda attempt, moment: parks and not attempt.hold_pages,
-        "retries_failed": lambda attempt, moment: retries_failed,
-        "asks_tail": lambda attempt, moment: tail and attempt.partial and attempt.spent < budget,
+        "arms": arms,
+        "arms_unasked": bool(unasked) and (lambda attempt, moment: moment.why in unasked),
+        "parks": parks and (lambda attempt, moment: not attempt.hold_pages),
+        "retries_failed": constants.retries_failed and arms,
+        "asks_tail": tail and (lambda attempt, moment: attempt.partial and attempt.spent < budget),
         "budget_left": lambda attempt, moment: attempt.spent < budget,
         "due": lambda attempt, moment: retry_due(moment.now - attempt.swept, interval),
-        "immediate": lambda attempt, moment: attempt.immediate and constants.immediate_known_hit,
-        "leaky_door": lambda attempt, moment: constants.leaky_door,
+        "immediate": constants.immediate_known_hit and (lambda attempt, moment: attempt.immediate),
+        "leaky_door": constants.leaky_door,
     }

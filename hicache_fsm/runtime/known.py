@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from hicache_fsm.machine import CompiledMachine
 from hicache_fsm.runtime.answers import Answers
 from hicache_fsm.runtime.attempt import AttemptKey
 from hicache_fsm.runtime.core import Core
@@ -56,6 +57,16 @@ class Known:
     def misses(self) -> Counter[str]:
         """Markers raised, by reason."""
         return self._core.misses
+
+    @property
+    def table(self) -> CompiledMachine:
+        """The prefetch machine."""
+        return self._core.table
+
+    def states(self) -> Counter[str]:
+        """How many waiting attempts are in each state.  Costs what is queued."""
+        names = self._core.table.states
+        return Counter(names[attempt.state] for attempt in self._core.queue.values())
 
     def state(self, key: AttemptKey) -> str | None:
         """The attempt's state; None if it is unknown or long gone."""

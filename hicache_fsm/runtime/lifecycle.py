@@ -12,8 +12,9 @@ from hicache_fsm.runtime.cacheside import CacheSide
 from hicache_fsm.runtime.core import Core
 from hicache_fsm.runtime.executor import Executor, NullExecutor
 from hicache_fsm.runtime.guards import Moment
+from hicache_fsm.runtime.listener import Listener
 from hicache_fsm.runtime.log import EventLog, text
-from hicache_fsm.runtime.monitor import Monitor, Violation
+from hicache_fsm.runtime.monitor import Violation, watcher
 from hicache_fsm.runtime.numbers import AttemptNumbers
 from hicache_fsm.runtime.settings import HostMode, OnIllegal, Settings, pin_cap
 from hicache_fsm.runtime.sweep import Sweeper
@@ -86,7 +87,7 @@ class HiCacheLifecycle(CacheSide):
             profile.name, constants, mode, on_illegal, page_size, pool_tokens, cap, host_tokens
         )
         self._log = log
-        self.monitor = self._watcher(spec) if monitor else None
+        self.monitor = watcher(self.settings, spec.machines["prefetch"]) if monitor else None
         self._core = Core(spec, self.settings, executor or NullExecutor(), log, self.monitor)
         core = self._core
         self.beliefs = Beliefs(
@@ -104,9 +105,12 @@ class HiCacheLifecycle(CacheSide):
         self._retries = constants.retries
         self._enforces = on_illegal == "enforce"
         self._events = core.table.event_ids
+        self._issue, self._sweep, self._admit = (self._events[name] for name in ("issue", "sweep", "admit"))
+        self._page_size = page_size
         self.attached = True
         self.repairs: Counter[str] = Counter()
         self.post = self._answers.post
+        self._posted = self._answers.posted
         if log is not None:
             log.header(self.settings)
 
@@ -143,21 +147,22 @@ class HiCacheLifecycle(CacheSide):
         profile pins early (#36227). Returns the operation's number, None if no question went out.
         """
         core = self._core
-        attempt = self._find(key, "issue")
+        attempt = core.queue.get(key) or self._find(key, "issue")
         if attempt is None:
             return None
         if not self.attached:
             asks, why = False, STORAGE_OFF
         if not asks:
             check_reason("issue", why)
-        again = self._sweeper.is_offered(attempt, core.journal.now)
-        facts = ASKS_AGAIN[asks] if again else ASKS[asks]
         moment = Moment(core.journal.now, why)
-        moment.facts = facts
         moment.asks = asks
         moment.tokens = tokens or attempt.tokens
         moment.anchor = anchor
-        return self._ask(attempt, "sweep" if again else "issue", moment)
+        if self._sweeper.is_offered(attempt):
+            moment.facts = ASKS_AGAIN[asks]
+            return self._ask(attempt, self._sweep, moment)
+        moment.facts = ASKS[asks]
+        return self._ask(attempt, self._issue, moment)
 
     def lose_match(
         self,
@@ -181,7 +186,7 @@ class HiCacheLifecycle(CacheSide):
         moment.asks = asks
         moment.tokens = tokens or attempt.tokens
         moment.anchor = anchor
-        return self._ask(attempt, "lose_match", moment)
+        return self._ask(attempt, self._events["lose_match"], moment)
 
     def begin_pass(self, *, head: AttemptKey | None = None, drain: int | None = None) -> list[AttemptKey]:
         """One scheduling pass: take in what I/O threads posted, then sweep the markers.
@@ -192,22 +197,29 @@ class HiCacheLifecycle(CacheSide):
         the same however many wait.
         """
         core = self._core
-        now = core.journal.now = core.journal.now + 1
-        if len(self._answers):
+        journal = core.journal
+        now = journal.now = journal.now + 1
+        if core.told:
+            journal.begin(now)
+        if self._posted() or self._answers.again:
             self._answers.drain(drain)
         if core.leaks and self._enforces:
             self.repair()
-        return self._sweeper.sweep(now, head) if self._retries else []
+        offers = self._sweeper.sweep(now, head) if self._retries else []
+        if core.told:
+            journal.passed()
+        return offers
 
     def admit(self, key: AttemptKey) -> int:
         """The request joins a batch.  Returns the tokens of its hold, which goes to the device."""
-        attempt = self._find(key, "admit")
+        core = self._core
+        attempt = core.queue.get(key) or self._find(key, "admit")
         if attempt is None:
             return 0
-        tokens = attempt.hold_pages * self.settings.page_size
-        moment = Moment(self._core.journal.now)
+        tokens = attempt.hold_pages * self._page_size
+        moment = Moment(core.journal.now)
         moment.tokens = tokens
-        return tokens if self._core.step(attempt, self._events["admit"], moment) else 0
+        return tokens if core.step(attempt, self._admit, moment) else 0
 
     def abort(self, key: AttemptKey, why: str = "client") -> bool:
         """The request leaves the queue.  Raises ValueError for an unknown reason."""
@@ -247,7 +259,8 @@ class HiCacheLifecycle(CacheSide):
 
         `why` is the reason where there is no room; a host pool that is counted and full leaves none by
         itself. The pin gets its second chance, on `anchor` if the span was matched anew, else on the one of
-        the question (#36227).
+        the question (#36227). Raises ValueError for an unknown reason, and for `pin_cap` under a profile that
+        pins early: two hits that keep a pin and wait for pins would wait for each other.
         """
         if why:
             check_reason("hit", why)
@@ -313,6 +326,11 @@ class HiCacheLifecycle(CacheSide):
         """A storage backend came."""
         self.attached = True
 
+    def listen(self, listener: Listener) -> None:
+        """Tell the listener everything from here on."""
+        self._core.journal.listeners += (listener,)
+        self._core.told = True
+
     def repair(self) -> int:
         """Take from ended attempts what they still own, as enforce mode does with every pass.
 
@@ -342,6 +360,7 @@ class HiCacheLifecycle(CacheSide):
         self._log.trailer(self._core.journal.now, idle=self.idle, residue=residue)
         self._log.close()
         self._log = self._core.journal.log = None
+        self._core.told = self._core.journal.heard
 
     def _begin(self, rid: str, tokens: int, spent: int, again: str, after: int = -1) -> AttemptKey:
         key = AttemptKey(rid, self._numbers.take(rid, after))
@@ -369,10 +388,11 @@ class HiCacheLifecycle(CacheSide):
         moment.pages = pages
         return self._core.step(attempt, self._events[event], moment)
 
-    def _ask(self, attempt: Attempt, event: str, moment: Moment) -> int | None:
-        before = self._core.ledger.last_op
-        taken = self._core.step(attempt, self._events[event], moment)
-        after = self._core.ledger.last_op
+    def _ask(self, attempt: Attempt, event: int, moment: Moment) -> int | None:
+        core = self._core
+        before = core.ledger.last_op
+        taken = core.step(attempt, event, moment)
+        after = core.ledger.last_op
         return after if taken and after > before else None
 
     def _leave_batch(self, key: AttemptKey, event: str) -> Attempt | None:
@@ -391,16 +411,3 @@ class HiCacheLifecycle(CacheSide):
     def _everyone(self, event: str) -> None:
         for attempt in list(self._core.queue.values()):
             self._core.step(attempt, self._events[event], Moment(self._core.journal.now))
-
-    def _watcher(self, spec: Spec) -> Monitor:
-        settings, prefetch = self.settings, spec.machines["prefetch"]
-        constants = settings.constants
-        return Monitor(
-            interval=constants.interval,
-            max_attempts=constants.max_attempts,
-            dense=constants.dense,
-            known_hit_immediate=constants.immediate_known_hit,
-            pin_cap=settings.pin_cap,
-            host_pages=settings.host_pages,
-            live=frozenset(prefetch.states) - prefetch.terminal,
-        )

@@ -9,7 +9,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from hicache_fsm.spec import Transition
+from hicache_fsm.runtime.settings import Settings
+from hicache_fsm.spec import Machine, Transition
 
 KEPT: Final = 1000
 """How many violations are kept word for word; all are counted."""
@@ -49,7 +50,10 @@ Effect = Callable[[Key, Watched, Transition, int, int], None]
 
 
 class Monitor:
-    """The invariants that can be judged from the events alone.  All limits are the profile's."""
+    """The invariants that can be judged from the events alone.  All limits are the profile's.
+
+    `alarm` is called after each violation.
+    """
 
     def __init__(
         self,
@@ -76,6 +80,7 @@ class Monitor:
         self._claims: dict[Hashable, Hashable] = {}
         self._tombstones: set[Hashable] = set()
         self._now = 0
+        self.alarm: Callable[[], None] | None = None
         self.counts: Counter[str] = Counter()
         self.violations: deque[Violation] = deque(maxlen=KEPT)
         self._rows: dict[int, tuple[Effect, ...]] = {}
@@ -282,3 +287,19 @@ class Monitor:
     def _break(self, invariant: str, key: Key | None, message: str) -> None:
         self.counts[invariant] += 1
         self.violations.append(Violation(invariant, self._now, key, message))
+        if self.alarm is not None:
+            self.alarm()
+
+
+def watcher(settings: Settings, prefetch: Machine) -> Monitor:
+    """A monitor with the limits of these settings."""
+    constants = settings.constants
+    return Monitor(
+        interval=constants.interval,
+        max_attempts=constants.max_attempts,
+        dense=constants.dense,
+        known_hit_immediate=constants.immediate_known_hit,
+        pin_cap=settings.pin_cap,
+        host_pages=settings.host_pages,
+        live=frozenset(prefetch.states) - prefetch.terminal,
+    )

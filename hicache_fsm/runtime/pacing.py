@@ -1,6 +1,6 @@
 """When to ask again: passes are counted by a wheel of due passes, never by walking the queue."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hicache_fsm.runtime.attempt import Attempt
 
@@ -34,6 +34,10 @@ class Pacing:
         else:
             bucket.append(attempt)
 
+    def wait_all(self, attempts: Sequence[Attempt], now: int) -> None:
+        """As `wait`, for many."""
+        self._due.setdefault(now + self._interval, []).extend(attempts)
+
     def take_raised(self) -> list[Attempt]:
         """The attempts whose marker went up since the last sweep."""
         raised = self._raised
@@ -52,9 +56,9 @@ class Pacing:
             self._next += 1
         return due
 
-    def due(self, attempt: Attempt, now: int) -> bool:
-        """Whether the entry found under pass `now` is the attempt's current wait, not one left behind."""
-        return attempt.swept + self._interval <= now
+    def begun(self, now: int) -> int:
+        """The pass by which a wait must have begun to be over in pass `now`: later ones left their entry behind."""
+        return now - self._interval
 
     def waiting(self) -> Iterator[Attempt]:
         """Everything entered, stale entries included: for audits only."""

@@ -65,9 +65,7 @@ class Pins:
         """Enter a planned pin into the ledger."""
         attempt, pin, row = plan.attempt, plan.pin, plan.row
         if attempt.pin is not pin:
-            self._forget(attempt)
-            attempt.pin = pin
-            self._by_node.setdefault(pin.node, {})[attempt.key] = attempt
+            self._enter(attempt, pin)
         pin.state = row.dest
         if "lock_anchor" in row.transition.effects:
             pin.held = True
@@ -75,21 +73,26 @@ class Pins:
             self._ledger.pinned_tokens += pin.tokens
             self._nodes.change("pin", pin.node)
 
+    def hang(self, attempt: Attempt, anchor: Anchor) -> None:
+        """The attempt's span hangs on `anchor`, which is not pinned yet: its eviction is to be known."""
+        if attempt.pin is None or (attempt.pin.node != anchor.node and not attempt.pin.held):
+            self._enter(attempt, Pin(attempt.key, anchor.node, anchor.tokens, self.table.initial))
+
     def unlock(self, attempt: Attempt) -> None:
         """Run the effect of an unpin, which may raise."""
         pin = attempt.pin
         if pin is not None and pin.held and self._unlocks(pin, self._unpin):
             self._executor.unlock_anchor(pin.key, pin.node, pin.tokens)
 
-    def commit_unpin(self, attempt: Attempt) -> int:
-        """Take the attempt's pin out of the ledger.  Returns the tokens given back, 0 if none were held."""
+    def commit_unpin(self, attempt: Attempt) -> int | None:
+        """Take the attempt's pin out of the ledger.  Returns the tokens given back, None if it was not held."""
         return self._release(attempt, self._unpin)
 
-    def lapse(self, attempt: Attempt) -> int:
-        """Release the pin of a holder that is gone, and only that holder's. Returns the tokens given back."""
+    def lapse(self, attempt: Attempt) -> int | None:
+        """Release the pin of a holder that is gone, and only that holder's. Returns as `commit_unpin`."""
         pin = attempt.pin
         if pin is None or not pin.held or not self._unlocks(pin, self._lapse):
-            return 0
+            return None
         self._executor.unlock_anchor(pin.key, pin.node, pin.tokens)
         return self._release(attempt, self._lapse)
 
@@ -122,11 +125,11 @@ class Pins:
         row = self.table.decide(pin.state, event, self._gone)
         return row is not None and "unlock_anchor" in row.transition.effects
 
-    def _release(self, attempt: Attempt, event: int) -> int:
+    def _release(self, attempt: Attempt, event: int) -> int | None:
         pin = attempt.pin
         if pin is None:
-            return 0
-        tokens = 0
+            return None
+        tokens = None
         if pin.held and self._unlocks(pin, event):
             tokens = pin.tokens
             self._ledger.pinned_tokens -= tokens
@@ -135,6 +138,11 @@ class Pins:
         self._forget(attempt)
         attempt.pin = None
         return tokens
+
+    def _enter(self, attempt: Attempt, pin: Pin) -> None:
+        self._forget(attempt)
+        attempt.pin = pin
+        self._by_node.setdefault(pin.node, {})[attempt.key] = attempt
 
     def _forget(self, attempt: Attempt) -> None:
         pin = attempt.pin

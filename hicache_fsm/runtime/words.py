@@ -12,12 +12,13 @@ BELOW_THRESHOLD: Final = "below_threshold"
 TERMINATED: Final = "terminated"
 ANCHOR_LOST: Final = "anchor_lost"
 HOST_CAPACITY: Final = "host_capacity"
+PIN_CAP: Final = "pin_cap"
 PARTIAL_HIT: Final = "partial_hit"
 
 REASONS: Final[dict[str, frozenset[str]]] = {
     "issue": frozenset({TOO_SHORT, RATE_LIMITED, AUX_ALLOC, STORAGE_OFF, "in_flight", "expired"}),
     "miss": frozenset({BELOW_THRESHOLD, "absent", TERMINATED}),
-    "hit": frozenset({RATE_LIMITED, "pin_cap", HOST_CAPACITY, "turn"}),
+    "hit": frozenset({RATE_LIMITED, PIN_CAP, HOST_CAPACITY, "turn"}),
     "revoke": frozenset({"device_covered", "oversize", "unservable"}),
     "fail": frozenset({"discarded", "read_error", "nothing_usable"}),
     "abort": frozenset({"client", "queue_limit", "priority", "timeout", "bootstrap", "session"}),

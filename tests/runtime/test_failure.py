@@ -113,6 +113,23 @@ def test_the_executor_may_refuse_room_for_a_posted_hit() -> None:
     assert life.state(key) == "parked"
 
 
+def test_the_executor_may_refuse_room_for_a_parked_hit() -> None:
+    class Full(Pools):
+        full = True
+
+        def room(self, key: AttemptKey, pages: int) -> str:
+            return "host_capacity" if self.full else ""
+
+    pools = Full()
+    life = lifecycle(executor=pools)
+    key = life.enqueue("r", 96)
+    life.hit(key, asked(life, key), 96, 96, room=False, why="host_capacity")
+    assert not life.unparked(key)
+    assert life.state(key) == "parked"
+    pools.full = False
+    assert life.unparked(key)
+
+
 def test_a_way_back_that_fails_does_not_stop_the_others() -> None:
     class Broken(Pools):
         def ask(

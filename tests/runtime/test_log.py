@@ -1,7 +1,9 @@
-"""The event log: written line by line, read strictly (docs/event-log.md)."""
+"""The event log: written pass by pass, read strictly (docs/event-log.md)."""
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,15 @@ import pytest
 from runtime_support import asked, behind_a_head, lifecycle, loaded, passes_until_offered, transferring
 
 from hicache_fsm.replay import judge
-from hicache_fsm.runtime import Completion, EventLog, LogError, TruncatedLog, read_log
+from hicache_fsm.runtime import (
+    AttemptKey,
+    Completion,
+    EventLog,
+    IllegalTransition,
+    LogError,
+    TruncatedLog,
+    read_log,
+)
 from hicache_fsm.spec import load_spec
 
 HEADER = '{"seq":0,"kind":"header","schema":1,"profile":"seed"}\n'
@@ -18,7 +28,8 @@ EVENT = '{"seq":1,"pass":0,"machine":"prefetch","event":"enqueue","rid":"r","att
 
 def played(path: Path, profile: str = "recommended", **options: Any) -> list[dict[str, Any]]:
     """A short life in a log, with a retry, a partial hit, an orphan, a retraction and a discard."""
-    life = lifecycle(profile, log=EventLog(path, version="9.9", threshold_tokens=16), **options)
+    log = options.pop("log", None) or EventLog(path, version="9.9", threshold_tokens=16)
+    life = lifecycle(profile, log=log, **options)
     key = behind_a_head(life, 'r"é')
     life.post(Completion(asked(life, key), "miss"))
     passes_until_offered(life, key)
@@ -110,11 +121,66 @@ def test_an_illegal_event_is_logged_as_such_and_not_followed(tmp_path: Path) -> 
     assert (line.machine, line.event, line.rid) == ("prefetch", "admit", "r")
 
 
-def test_every_line_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_pass_logged_is_written_when_it_is_swept(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     life = lifecycle(log=EventLog(path))
     life.enqueue("r", 96)
+    assert path.read_text().count("\n") == 1
+    life.begin_pass()
     assert path.read_text().count("\n") == 2
+
+
+def test_an_illegal_event_is_written_at_once_with_all_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    life = lifecycle(log=EventLog(path))
+    key = life.enqueue("r", 96)
+    assert key == AttemptKey("r", 0)
+    with pytest.raises(IllegalTransition):
+        life.unparked(key)
+    assert path.read_text().count("\n") == 3
+
+
+def test_a_violation_writes_all_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    life = lifecycle("seed", log=EventLog(path))
+    life.issue(life.enqueue("r", 16), asks=False, why="too_short")
+    assert life.monitor is not None
+    assert life.monitor.counts["asked-armed"] == 1
+    assert path.read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize(("options", "kept"), [("", 2), (", buffered=False", 3)])
+def test_a_process_that_dies_leaves_the_lines_of_its_last_whole_pass(
+    tmp_path: Path, options: str, kept: int
+) -> None:
+    path = tmp_path / "log.jsonl"
+    script = f"""
+import os
+from pathlib import Path
+from hicache_fsm.runtime import EventLog, HiCacheLifecycle
+log = EventLog(Path({str(path)!r}){options})
+life = HiCacheLifecycle(pool_tokens=64, max_context_len=16, log=log)
+life.enqueue("a", 16)
+life.begin_pass()
+life.enqueue("b", 16)
+os._exit(1)
+"""
+    subprocess.run([sys.executable, "-c", script], check=False)
+    assert len(list(read_log(path, allow_truncated=True))) == kept
+
+
+def test_an_unbuffered_log_writes_each_line_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    life = lifecycle(log=EventLog(path, buffered=False))
+    life.enqueue("r", 96)
+    assert path.read_text().count("\n") == 2
+
+
+def test_all_ways_to_write_a_log_write_the_same_bytes(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.jsonl" for number in range(3)]
+    for path, options in zip(paths, ({}, {"buffered": False}, {"sync": True}), strict=True):
+        played(path, log=EventLog(path, version="9.9", threshold_tokens=16, **options))  # type: ignore[arg-type]
+    assert len({path.read_bytes() for path in paths}) == 1
 
 
 def test_sync_flushes_each_line_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,8 +191,9 @@ def test_sync_flushes_each_line_to_the_disk(tmp_path: Path, monkeypatch: pytest.
     assert len(synced) == 2
 
 
-def test_a_log_that_cannot_be_written_stops_and_the_engine_goes_on(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "log.jsonl")
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_log_that_cannot_be_written_stops_and_the_engine_goes_on(tmp_path: Path, buffered: bool) -> None:
+    log = EventLog(tmp_path / "log.jsonl", buffered=buffered)
     life = lifecycle(log=log)
     key = life.enqueue("r", 96)
     log._file.close()

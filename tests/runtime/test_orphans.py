@@ -110,6 +110,18 @@ def test_a_parked_hit_is_fetched_once_there_is_room() -> None:
     assert life.state(second) == "transferring"
 
 
+@pytest.mark.parametrize("read", [0, 32, 96])
+def test_a_read_that_ended_just_before_it_was_cut_ends_its_orphan(read: int) -> None:
+    life = lifecycle()
+    key = life.enqueue("r", 96)
+    op = transferring(life, key)
+    life.post(Completion(op, "done", tokens=96))
+    life.cut(key, read_tokens=read)
+    life.begin_pass()
+    assert life.orphans == []
+    assert life.occupied_tokens == read
+
+
 def test_a_question_owns_no_host_pages_31398_19320() -> None:
     life = lifecycle()
     key = life.enqueue("r", 96)
@@ -168,6 +180,19 @@ def test_a_pass_that_a_bad_answer_cut_short_loses_no_offer() -> None:
     with pytest.raises(IllegalTransition):
         life.begin_pass()
     assert life.begin_pass() == [key]
+
+
+def test_what_was_offered_may_still_be_asked_after_a_pass_that_a_bad_answer_cut_short() -> None:
+    life = lifecycle()
+    key = behind_a_head(life)
+    op = asked(life, key)
+    life.lose_anchor(key)
+    assert life.begin_pass() == [key]
+    life.post(Completion(op, "hit", 96, 96))
+    with pytest.raises(IllegalTransition):
+        life.begin_pass()
+    assert life.issue(key) is not None
+    assert life.begin_pass() == []
 
 
 def test_a_pass_that_a_bad_answer_cut_short_loses_nothing_due_in_it() -> None:

@@ -1,11 +1,20 @@
 """Pins on anchors: early, idempotent, capped with headroom, one holder each (#36227, #37464)."""
 
 import logging
+from pathlib import Path
 
 import pytest
-from runtime_support import ANCHOR, asked, lifecycle, loaded, transferring
+from runtime_support import ANCHOR, Pools, asked, lifecycle, loaded, transferring
 
-from hicache_fsm.runtime import Anchor, HiCacheLifecycle, IllegalTransition
+from hicache_fsm.runtime import (
+    Anchor,
+    AttemptKey,
+    Completion,
+    EventLog,
+    HiCacheLifecycle,
+    IllegalTransition,
+    read_log,
+)
 
 
 def test_the_anchor_is_pinned_when_the_question_is_issued_36227() -> None:
@@ -21,6 +30,15 @@ def test_upstream_before_the_default_pins_at_the_hit_only() -> None:
     assert life.pinned_tokens == 0
     life.hit(key, op, 96, 96, anchor=Anchor("matched anew", 128))
     assert life.pinned_tokens == 128
+
+
+def test_an_anchor_that_was_evicted_before_its_pin_at_the_hit_is_lost() -> None:
+    life = lifecycle("sglang-0.5.23")
+    key = life.enqueue("r", 96)
+    op = asked(life, key, Anchor("node", 64))
+    assert life.evict("node") == [key]
+    life.hit(key, op, 96, 96)
+    assert life.pinned_tokens == 0
 
 
 def test_the_pin_at_hit_time_is_an_idempotent_second_chance_36227() -> None:
@@ -156,3 +174,49 @@ def test_a_tombstone_is_released_on_its_full_side_only_36637() -> None:
         life.tombstone("n")
     life.evict("n")
     assert life.check() == []
+
+
+def test_a_pin_that_locks_no_tokens_is_given_back_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    life = lifecycle(log=EventLog(path))
+    key = life.enqueue("r", 96)
+    life.missed(key, asked(life, key, Anchor("root", 0)))
+    life.admit(key)
+    assert life.check() == []
+    life.close()
+    assert [line.event for line in read_log(path) if line.machine == "pin"] == ["pin", "unpin"]
+
+
+def test_no_hit_waits_for_the_pin_budget_where_pins_are_early() -> None:
+    life = lifecycle()
+    key = life.enqueue("r", 96)
+    op = asked(life, key)
+    with pytest.raises(ValueError, match="hold and wait"):
+        life.hit(key, op, 96, 96, room=False, why="pin_cap")
+    assert life.state(key) == "probing"
+    assert life.hit(key, op, 96, 96)
+
+
+def test_where_pins_are_late_a_hit_may_wait_for_the_pin_budget() -> None:
+    life = lifecycle("sglang-0.5.23")
+    key = life.enqueue("r", 96)
+    life.hit(key, asked(life, key), 96, 96, room=False, why="pin_cap")
+    assert life.state(key) == "parked"
+
+
+def test_an_executor_that_has_a_posted_hit_wait_for_the_pin_budget_is_told_and_the_answer_is_kept() -> None:
+    class Capped(Pools):
+        why = "pin_cap"
+
+        def room(self, key: AttemptKey, pages: int) -> str:
+            return self.why
+
+    pools = Capped()
+    life = lifecycle(executor=pools)
+    key = life.enqueue("r", 96)
+    life.post(Completion(asked(life, key), "hit", 96))
+    with pytest.raises(ValueError, match="hold and wait"):
+        life.begin_pass()
+    pools.why = ""
+    life.begin_pass()
+    assert life.state(key) == "transferring"

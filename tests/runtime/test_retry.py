@@ -37,6 +37,18 @@ def test_the_marker_is_one_shot_36227() -> None:
     assert not any(life.begin_pass() for _ in range(20))
 
 
+@pytest.mark.parametrize("budget", [1, 2])
+def test_a_marker_raised_twice_between_two_passes_is_served_once_36227(budget: int) -> None:
+    life = lifecycle(max_attempts=budget)
+    key = behind_a_head(life)
+    life.missed(key, asked(life, key))
+    assert life.lose_match(key) is not None
+    life.cut(key)
+    life.begin_pass()
+    assert [past.event for past in life.history(key)] == ["issue", "miss", "lose_match", "cut", "sweep"]
+    assert life.check() == []
+
+
 def test_a_second_miss_arms_again_36227() -> None:
     life = lifecycle()
     key = behind_a_head(life)
