@@ -1,1 +1,4 @@
-"""Effects of transitions carried out on real pools."""
+"""Effects of transitions carried out on real pools.
+
+Nothing is imported here: `hicache_fsm.executor.torchpools` needs PyTorch, and says so where it is missing.
+"""
