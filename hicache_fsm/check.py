@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from hicache_fsm.explore import Result, Trace, explore
+from hicache_fsm.explore import Explanation, Result, Trace, explain, explore
+from hicache_fsm.explore import Verdict as SearchVerdict
 from hicache_fsm.model import configurations, system
 from hicache_fsm.replay import Verdict, judge_file
 from hicache_fsm.spec import Invariant, Profile, Spec
@@ -25,6 +26,7 @@ class Standing:
     why: str = ""
     configuration: str = ""
     trace: Trace | None = None
+    explained: Explanation | None = None
 
     @property
     def passes(self) -> bool:
@@ -101,7 +103,8 @@ def run_check(
     reports = []
     for name in profiles:
         searches = tuple(results[name, configuration] for configuration in configurations())
-        standings = tuple(standing(spec.profiles[name], i, searches) for i in spec.invariants.values())
+        found = (standing(spec.profiles[name], i, searches) for i in spec.invariants.values())
+        standings = tuple(_explained(spec, name, each) for each in found)
         reports.append(ProfileReport(name, searches, standings))
     tell("replaying the shipped logs")
     logs = tuple(judge_file(spec, path) for path in shipped_logs())
@@ -137,6 +140,14 @@ def standing(profile: Profile, invariant: Invariant, searches: Sequence[Result])
     return Standing(invariant.id, "held", f"in {states:,} states of {len(verdicts)} configurations")
 
 
+def _explained(spec: Spec, profile: str, one: Standing) -> Standing:
+    """With what there is to know of a violation that nobody pinned."""
+    if one.verdict != "violated" or one.trace is None:
+        return one
+    built = system(spec, profile, one.configuration)
+    return replace(one, explained=explain(spec, built, SearchVerdict(one.invariant, "VIOLATED", one.trace)))
+
+
 def shipped_logs() -> list[Path]:
     """The event logs of real SGLang runs that the package ships, one for each version."""
     folder = files("hicache_fsm") / "logs"
@@ -164,4 +175,5 @@ def _search_json(search: Result) -> dict[str, Any]:
 
 def _standing_json(one: Standing) -> dict[str, Any]:
     trace = [list(row) for row in one.trace.rows()] if one.trace else None
-    return {"verdict": one.verdict, "why": one.why, "configuration": one.configuration, "trace": trace}
+    found = {"verdict": one.verdict, "why": one.why, "configuration": one.configuration, "trace": trace}
+    return found if one.explained is None else {**found, "explained": one.explained.as_json()}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from hicache_fsm import check
 from hicache_fsm.check import ProfileReport, Report, Standing, run_check, standing
 from hicache_fsm.explore import Result, explore
 from hicache_fsm.model import system
@@ -66,6 +67,17 @@ def test_the_exit_code_says_what_the_worst_standing_says(spec: Spec, verdict: st
     held = Standing("paced", "held")
     one = ProfileReport("recommended", (), (held, replace(held, verdict=verdict)))  # type: ignore[arg-type]
     assert Report("", (one,), ()).exit_code == code
+
+
+def test_a_violation_that_nobody_pinned_is_explained(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "configurations", lambda: [SMALL])
+    planted = set_constant(spec, "recommended", marks_when_disabled=True)
+    report = run_check(planted, ["recommended"], max_states=1_000_000)
+    found = next(each for each in report.profiles[0].standings if each.verdict == "violated")
+    assert found.explained is not None
+    assert [*found.explained.rows][-1][3] == "r0.marker for what fails"
+    told = report.as_json()["profiles"][0]["invariants"]["disabled-inert"]
+    assert told["explained"]["code"]
 
 
 @pytest.mark.slow

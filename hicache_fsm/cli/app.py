@@ -8,18 +8,21 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hicache_fsm.check import run_check
+from hicache_fsm.cli.check_commands import check, explain
 from hicache_fsm.cli.conform_commands import conform
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
 from hicache_fsm.cli.follow_commands import follow
+from hicache_fsm.cli.fuzz_commands import fuzz
 from hicache_fsm.cli.mutate_commands import mutate
 from hicache_fsm.cli.prove_commands import prove
-from hicache_fsm.cli.render import progress, show_check, show_invariant, show_replay
+from hicache_fsm.cli.ranks_commands import ranks
+from hicache_fsm.cli.record_commands import record
+from hicache_fsm.cli.render import progress, show_replay
+from hicache_fsm.cli.scenarios_commands import scenarios
 from hicache_fsm.cli.tlc_commands import Java, tlc, tlc_verdicts
 from hicache_fsm.machine import markdown, mermaid
-from hicache_fsm.pages import invariants_page, machines_page
+from hicache_fsm.pages import machines_page
 from hicache_fsm.replay import judge_file
-from hicache_fsm.sglang.record import record as record_log
 from hicache_fsm.spec import load_spec
 
 app = typer.Typer(
@@ -41,33 +44,16 @@ class Form(StrEnum):
     table = "table"
 
 
-@app.command()
-def check(
-    profile: Annotated[list[str] | None, typer.Option(help="Only this profile; may be repeated.")] = None,
-    max_states: Annotated[int, typer.Option(min=1, help="Stop a search here: undetermined.")] = 20_000_000,
-    as_json: Json = False,
-    spec_dir: SpecDir = None,
-) -> None:
-    """Validate the spec, search the bounded systems for each profile, replay the shipped logs."""
-    with bad_input():
-        spec = load_spec(spec_dir)
-        unknown = sorted(set(profile or ()) - set(spec.profiles))
-        if unknown:
-            refuse(f"unknown profile {', '.join(unknown)}; there are {', '.join(spec.profiles)}")
-        with progress("searching") as tell:
-            report = run_check(spec, profile or list(spec.profiles), max_states=max_states, tell=tell)
-    if as_json:
-        print_json(report.as_json())
-    else:
-        show_check(Console(), report)
-    raise typer.Exit(report.exit_code)
-
-
+app.command()(check)
 app.command()(tlc)
 app.command()(conform)
 app.command()(follow)
+app.command()(record)
 app.command()(prove)
 app.command()(mutate)
+app.command()(scenarios)
+app.command()(fuzz)
+app.command()(ranks)
 
 
 @app.command()
@@ -98,30 +84,6 @@ def replay(
 
 
 @app.command()
-def record(
-    sglang: Annotated[str, typer.Option(help="The SGLang version to run: 0.5.19 or 0.5.23.")],
-    out: Annotated[Path, typer.Option(help="Where the event log goes; it is overwritten.")],
-    run: Annotated[
-        list[str] | None, typer.Argument(help="After --: options of the run, see docs/harness.md.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Run a multi-turn workload on a real SGLang on the CPU, write its event log and judge it."""
-    with bad_input():
-        try:
-            with progress(f"running SGLang {sglang}") as tell:
-                record_log(sglang, out, arguments=run or (), progress=tell)
-        except ValueError as error:
-            refuse(str(error))
-        verdict = judge_file(load_spec(), out)
-    if as_json:
-        print_json(verdict.as_json())
-    else:
-        show_replay(Console(), verdict)
-    raise typer.Exit(Exit.HOLDS if verdict.holds else Exit.VIOLATED)
-
-
-@app.command()
 def diagram(
     machine: Annotated[str | None, typer.Argument(help="Without it, the whole page of machines.")] = None,
     form: Annotated[
@@ -145,31 +107,7 @@ def diagram(
         typer.echo(mermaid(chosen) if form is Form.mermaid else markdown(chosen))
 
 
-@app.command()
-def explain(
-    invariant: Annotated[
-        str | None, typer.Argument(help="An invariant's id; without it, all are listed.")
-    ] = None,
-    page: Annotated[
-        bool, typer.Option("--page", help="Print the page of all invariants as Markdown.")
-    ] = False,
-    as_json: Json = False,
-    spec_dir: SpecDir = None,
-) -> None:
-    """Explain an invariant: its sentence, why it should hold, its witness, where it is checked."""
-    with bad_input():
-        spec = load_spec(spec_dir)
-        if invariant is not None and invariant not in spec.invariants:
-            refuse(f"unknown invariant {invariant}; there are {', '.join(spec.invariants)}")
-    if page:
-        typer.echo(invariants_page(spec), nl=False)
-        return
-    chosen = [spec.invariants[invariant]] if invariant else list(spec.invariants.values())
-    if as_json:
-        print_json([{**asdict(i), "witness": str(i.witness)} for i in chosen])
-    else:
-        for one in chosen:
-            show_invariant(Console(), spec, one, brief=invariant is None)
+app.command()(explain)
 
 
 def main() -> None:

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from hicache_fsm.bounded import Count, Searched
 from hicache_fsm.check import Report, Standing
-from hicache_fsm.explore import Trace
+from hicache_fsm.explore import Explanation, Trace
 from hicache_fsm.replay import Verdict, Violation
 from hicache_fsm.spec import Invariant, Spec
 
@@ -57,7 +59,9 @@ def _show_standing(console: Console, standing: Standing) -> None:
     colour = COLOURS.get(standing.verdict, "bold red")
     line = f"  {standing.invariant:<18} [{colour}]{standing.verdict:<16}[/{colour}]  {escape(standing.why)}"
     console.print(line, highlight=False, soft_wrap=True)
-    if standing.trace is not None and standing.verdict != "upstream finding":
+    if standing.explained is not None:
+        show_explanation(console, standing.explained)
+    elif standing.trace is not None and standing.verdict != "upstream finding":
         show_trace(console, standing.trace)
 
 
@@ -70,6 +74,80 @@ def show_trace(console: Console, trace: Trace) -> None:
     for row in trace.rows():
         table.add_row(*map(escape, row))
     console.print(table)
+
+
+def show_explanation(console: Console, found: Explanation) -> None:
+    """A counterexample's steps with what each is for, the finding that it is, and the code behind its states."""
+    said = f"{found.profile} in {found.configuration}, {len(found.trace)} steps: {found.trace.about}"
+    console.print(
+        f"[bold]{found.invariant.id}[/bold]: {found.invariant.sentence}", highlight=False, soft_wrap=True
+    )
+    console.print(f"  {escape(said)}", highlight=False, soft_wrap=True)
+    if found.finding is not None:
+        reports = f" ({', '.join(found.finding.upstream)})" if found.finding.upstream else ""
+        console.print(
+            f"  upstream finding{reports}: {escape(found.finding.why)}", highlight=False, soft_wrap=True
+        )
+    table = Table(box=None, pad_edge=True)
+    table.add_column("step", justify="right")
+    for name in ("action", "changes", "matters for"):
+        table.add_column(name, overflow="fold")
+    for row in found.rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+    if found.places:
+        console.print(f"  what stands for these states in SGLang {found.version}:", highlight=False)
+    for place in found.places:
+        console.print(f"    {place.state}: {escape('; '.join(place.code))}", highlight=False, soft_wrap=True)
+
+
+def show_searched(console: Console, found: Searched) -> None:
+    """One bounded search: its size, what other engines count, each invariant, each counterexample explained."""
+    if found.refused:
+        console.print(
+            f"  [magenta]refused[/magenta]: {escape(found.refused)}", highlight=False, soft_wrap=True
+        )
+        return
+    result = found.result
+    if result is None:
+        return
+    cut = "" if result.complete else ", [magenta]cut[/magenta]"
+    if found.interchangeable:
+        console.print(f"  interchangeable: {found.interchangeable}", highlight=False, soft_wrap=True)
+    all_of = "" if result.represented is None else f" that stand for {result.represented:,}"
+    console.print(
+        f"  found: {result.distinct:,} states{all_of}, {result.generated:,} steps, depth {result.depth}{cut}, "
+        f"in {result.seconds:.2f} s ({result.engine}, {result.bytes_per_state:.1f} bytes a state)",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for count in found.counts:
+        console.print(f"  {_count(count)}", highlight=False, soft_wrap=True)
+    for standing in found.standings:
+        _show_standing(console, replace(standing, trace=None))
+    for explanation in found.explained:
+        show_explanation(console, explanation)
+    for live in found.live:
+        failed = "[bold red]fails[/bold red]" if live in found.broken else "[yellow]upstream finding[/yellow]"
+        word = "[green]holds[/green]" if live.holds else failed
+        console.print(f"  eventually {live.liveness.about}: {word}", highlight=False, soft_wrap=True)
+        if live.lasso is not None:
+            show_trace(console, live.lasso.trace())
+    if found.live_refused:
+        console.print(
+            f"  eventually: [magenta]undetermined[/magenta], {escape(found.live_refused)}", soft_wrap=True
+        )
+
+
+def _count(count: Count) -> str:
+    name = {"tlc": "TLC", "spin": "SPIN"}.get(count.engine, count.engine)
+    if not count.agrees:
+        word = "[magenta]no count[/magenta]" if count.distinct is None else "[bold red]DIFFERS[/bold red]"
+        return f"{name}: {word}: {escape(count.problem)}"
+    depth = "" if count.depth is None else f", depth {count.depth}"
+    judged = f", {len(count.judged)} invariants hold there, too" if count.judged else ""
+    said = f"{count.distinct:,} states{depth}, in {count.seconds:.2f} s{judged}"
+    return f"{name}: [green]agrees[/green]: {said}"
 
 
 def show_replay(console: Console, verdict: Verdict) -> None:

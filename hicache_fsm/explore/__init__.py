@@ -1,6 +1,7 @@
 """Exhaustive search of bounded systems, with shortest counterexamples."""
 
 from hicache_fsm.explore.estimate import Estimate, TooLargeError, estimate
+from hicache_fsm.explore.explain import Explanation, explain
 from hicache_fsm.explore.profiles import check_profile, untaken
 from hicache_fsm.explore.result import Outcome, Result, Trace, TraceStep, Verdict
 from hicache_fsm.explore.search import Choice, EngineError, Progress, explore
@@ -9,6 +10,7 @@ __all__ = [
     "Choice",
     "EngineError",
     "Estimate",
+    "Explanation",
     "Outcome",
     "Progress",
     "Result",
@@ -18,6 +20,7 @@ __all__ = [
     "Verdict",
     "check_profile",
     "estimate",
+    "explain",
     "explore",
     "untaken",
 ]

@@ -37,6 +37,11 @@ class Graph:
         starts = np.cumsum([0, *(level.size for level in levels)])
         self._starts = starts
 
+    @property
+    def levels(self) -> int:
+        """How many levels there are: one more than the depth."""
+        return len(self._starts) - 1
+
     def level(self, depth: int) -> slice:
         """The numbers of the states of one level."""
         return slice(int(self._starts[depth]), int(self._starts[depth + 1]))
@@ -79,8 +84,8 @@ class Graph:
 
 def stuck(system: System, space: Space, graph: Graph, goal: Goal) -> Target | None:
     """The smallest state of the first level with one that ought to reach the goal and cannot."""
-    start = _mask(space, graph, goal.start)
-    reached = _mask(space, graph, goal.goal)
+    start = mask_of(space, graph, goal.start)
+    reached = mask_of(space, graph, goal.goal)
     allowed = frozenset(n for n, action in enumerate(system.actions) if goal.allowed(action))
     lost = start & ~graph.reaching(reached, allowed)
     if not lost.any():
@@ -90,7 +95,8 @@ def stuck(system: System, space: Space, graph: Graph, goal: Goal) -> Target | No
     return out_of_reach(goal, depth, space.smallest(graph.keys[here][lost[here]]))
 
 
-def _mask(space: Space, graph: Graph, condition: Expr) -> Mask:
+def mask_of(space: Space, graph: Graph, condition: Expr) -> Mask:
+    """In which of the graph's states a condition holds."""
     program = Program([condition])
     mask = np.empty(graph.keys.size, np.bool_)
     for first, keys, columns in space.chunks(graph.keys):

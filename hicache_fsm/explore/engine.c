@@ -8,9 +8,11 @@
 #pragma GCC optimize("O2")  /* the generated functions are many: they are compiled with less care */
 #endif
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 typedef struct {
     uint64_t count, limit, slots_size, generated, edges;
@@ -19,9 +21,28 @@ typedef struct {
     uint32_t id_bits, counts_edges;
     block *b;
     uint32_t (*targets)[ACTIONS];
+    char *folder;
 } engine;
 
-static void *reserve(uint64_t bytes) {
+/* Zeroes in a file that has no name any more: what the system takes from memory it can read again. */
+static void *reserve_in(const char *folder, uint64_t bytes) {
+    size_t length = strlen(folder) + sizeof "/hicache-fsm-XXXXXX";
+    char *path = malloc(length);
+    if (!path) return NULL;
+    snprintf(path, length, "%s/hicache-fsm-XXXXXX", folder);
+    int file = mkstemp(path);
+    if (file >= 0) unlink(path);
+    free(path);
+    if (file < 0) return NULL;
+    void *at = ftruncate(file, (off_t)bytes) ? MAP_FAILED
+        : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* Zeroes in memory, or in a file of `folder` if there is one. */
+static void *reserve(const char *folder, uint64_t bytes) {
+    if (folder) return reserve_in(folder, bytes);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
 #ifdef MAP_NORESERVE
     flags |= MAP_NORESERVE;
@@ -95,7 +116,7 @@ static inline void put(engine *e, uint64_t place, uint64_t hash, uint64_t id) {
 /* Rebuilds the table from the states: the old one is freed before, so that both never exist at once. */
 static int grow(engine *e, uint64_t size) {
     if (e->slots) munmap(e->slots, e->slots_size * 4);
-    e->slots = reserve(size * 4);
+    e->slots = reserve(e->folder, size * 4);
     if (!e->slots) return -1;
     e->slots_size = size;
     e->id_bits = 64 - (uint32_t)__builtin_clzll(size);
@@ -152,12 +173,14 @@ static void look_ahead(engine *e) {
     }
 }
 
-engine *engine_new(const uint64_t *initial, uint64_t limit, uint32_t counts_edges) {
+/* `folder` is where states and the table go, or NULL for memory. */
+engine *engine_new(const uint64_t *initial, uint64_t limit, uint32_t counts_edges, const char *folder) {
     engine *e = calloc(1, sizeof *e);
     if (!e) return NULL;
+    e->folder = folder ? strdup(folder) : NULL;
     e->limit = limit;
     e->counts_edges = counts_edges;
-    e->states = reserve((limit + LANES * ACTIONS) * STRIDE + 8);
+    e->states = reserve(e->folder, (limit + LANES * ACTIONS) * STRIDE + 8);
     e->b = aligned_alloc(64, (sizeof(block) + 63) / 64 * 64);
     e->targets = malloc(sizeof(uint32_t) * ACTIONS * LANES);
     if (!e->states || !e->b || !e->targets || grow(e, 1 << 14)) return NULL;
@@ -177,6 +200,7 @@ engine *engine_new(const uint64_t *initial, uint64_t limit, uint32_t counts_edge
 void engine_free(engine *e) {
     munmap(e->states, (e->limit + LANES * ACTIONS) * STRIDE + 8);
     if (e->slots) munmap(e->slots, e->slots_size * 4);
+    free(e->folder);
     free(e->targets);
     free(e->b);
     free(e);
@@ -302,7 +326,7 @@ static uint64_t spread(engine *e, goals *good, const goals *allowed, const uint8
    `allowed` are, for each action, the goals whose paths may take it.  -1 if memory ran out, else the rounds. */
 int engine_goals(engine *e, const goals *allowed, int64_t *lost, const uint64_t *starts, uint32_t levels) {
     const goals wanted = (goals)((1ull << GOALS) - 1);
-    goals *good = reserve(e->count * sizeof(goals)), starting[LANES];
+    goals *good = reserve(e->folder, e->count * sizeof(goals)), starting[LANES];
     uint8_t useful[ACTIONS];
     int rounds = 0;
     if (!good) return -1;

@@ -79,5 +79,8 @@ class Engine(Protocol):
     def edges(self) -> int | None:
         """Distinct pairs of a state and its next, of a complete search; None if they were not counted."""
 
+    def canonical(self, state: Packed) -> Packed:
+        """The state that stands for this one: itself, unless interchangeable instances are told no more apart."""
+
     def close(self) -> None:
         """Gives the memory back."""

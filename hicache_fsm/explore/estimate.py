@@ -59,12 +59,16 @@ def estimate(system: System, probe: int = PROBE, keep_edges: bool = True) -> Est
         found = searcher.advance()
         if not found:
             return Estimate(
-                searcher.distinct, state_bound(system), searcher.distinct, True, _bytes(system, keep_edges)
+                searcher.distinct,
+                state_bound(system),
+                searcher.distinct,
+                True,
+                bytes_per_state(system, keep_edges),
             )
         levels.append(found)
     bound = state_bound(system)
     expected = min(bound, searcher.distinct + _rest(levels, bound))
-    return Estimate(expected, bound, searcher.distinct, False, _bytes(system, keep_edges))
+    return Estimate(expected, bound, searcher.distinct, False, bytes_per_state(system, keep_edges))
 
 
 def state_bound(system: System) -> int:
@@ -83,27 +87,29 @@ def available_memory() -> int | None:
     return None
 
 
-def refuse_beyond_memory(
+def exceeds_memory(
     system: System, max_states: int, keep_edges: bool, memory: int | None = None
-) -> None:
-    """Raises TooLargeError if the states are expected not to fit into `memory` bytes, what is available if None.
+) -> TooLargeError | None:
+    """The error to raise if the states are expected not to fit into `memory` bytes, what is available if None.
 
     Probes only if as many states as the bounds allow would not fit.
     """
     memory = available_memory() if memory is None else memory
-    if memory is None or min(state_bound(system), max_states) * _bytes(system, keep_edges) <= memory:
-        return
+    if memory is None or min(state_bound(system), max_states) * bytes_per_state(system, keep_edges) <= memory:
+        return None
     expected = estimate(system, keep_edges=keep_edges)
     needed = min(expected.states, max_states) * expected.bytes_per_state
-    if needed > memory:
-        raise TooLargeError(
-            f"{system.configuration}: about {expected.states:,} states expected, "
-            f"{needed / GIB:.1f} GiB for those searched, {memory / GIB:.1f} GiB are available: "
-            "lower the bounds, or the most states"
-        )
+    if needed <= memory:
+        return None
+    return TooLargeError(
+        f"{system.configuration}: about {expected.states:,} states expected, "
+        f"{needed / GIB:.1f} GiB for those searched, {memory / GIB:.1f} GiB are available: "
+        "lower the bounds or the most states, or name a folder to keep them in (--spill)"
+    )
 
 
-def _bytes(system: System, keep_edges: bool) -> float:
+def bytes_per_state(system: System, keep_edges: bool = True) -> float:
+    """What a state is expected to take: itself, its place in the table, and what deciding goals takes."""
     if compiler() is None:
         return NUMPY_BYTES + keep_edges * STEP_BYTES * STEPS_PER_STATE
     bits = math.log2(state_bound(system))

@@ -1,6 +1,9 @@
 """The search by compiled code: ctypes around `engine.c`."""
 
 import ctypes
+import os
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -15,7 +18,7 @@ from hicache_fsm.model.system import System
 U32, U64, I32, I64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64
 POINTER = ctypes.c_void_p
 SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
-    "new": (POINTER, (POINTER, U64, U32)),
+    "new": (POINTER, (POINTER, U64, U32, ctypes.c_char_p)),
     "free": (None, (POINTER,)),
     "bytes": (U64, (POINTER,)),
     "count": (U64, (POINTER,)),
@@ -31,16 +34,31 @@ SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "goals": (ctypes.c_int, (POINTER, POINTER, POINTER, POINTER, U32)),
 }
 WIDTHS: Final = ((ctypes.c_uint8, 8), (ctypes.c_uint16, 16), (ctypes.c_uint32, 32), (ctypes.c_uint64, 64))
+KEPT_FREE: Final = 0.9
+"""The part of a disk's free space that a search may take."""
+SLOT_BYTES: Final = 6.25
+GOAL_BYTES: Final = 8
 MAX_STATES: Final = 1 << 31
 """A state's number and some bits of its hash share 32 bits."""
 
 
 class Native:
-    """The compiled engine.  Raises OSError if the library cannot be loaded, MemoryError without memory."""
+    """The compiled engine; with `spill`, states lie in files of that folder.
+
+    Raises OSError if the library cannot be loaded, MemoryError without memory.
+    """
 
     name = "compiled"
 
-    def __init__(self, system: System, source: Source, library: Path, limit: int, keep_edges: bool) -> None:
+    def __init__(
+        self,
+        system: System,
+        source: Source,
+        library: Path,
+        limit: int,
+        keep_edges: bool,
+        spill: Path | None = None,
+    ) -> None:
         self._system = system
         self._source = source
         self._keep_edges = keep_edges
@@ -49,9 +67,11 @@ class Native:
         self._levels = [0, 1]
         self.cut = False
         initial = self._words(*system.layout.pack(system.initial))
-        self._engine = self._calls["new"](initial, min(limit, MAX_STATES), int(keep_edges))
+        folder = os.fsencode(spill) if spill is not None else None
+        self._engine = self._calls["new"](initial, min(limit, MAX_STATES), int(keep_edges), folder)
         if not self._engine:
-            raise MemoryError(f"no room to reserve {limit:,} states of {source.stride} bytes")
+            where = f" in {spill}" if spill is not None else ""
+            raise MemoryError(f"no room to reserve {limit:,} states of {source.stride} bytes{where}")
 
     def close(self) -> None:
         """Gives the memory back."""
@@ -148,6 +168,10 @@ class Native:
             if number >= 0
         ]
 
+    def canonical(self, state: Packed) -> Packed:
+        """The state itself: every one is searched."""
+        return state
+
     def edges(self) -> int | None:
         """Distinct pairs of a state and its next; None if they were not counted."""
         return int(self._calls["edges"](self._engine)) if self._keep_edges else None
@@ -165,16 +189,28 @@ class Native:
         return type("Violation", (ctypes.Structure,), {"_fields_": fields})
 
 
-def native(system: System, limit: int, keep_edges: bool) -> Native | None:
-    """The compiled engine for a system; None where it cannot be had, for want of a compiler as a rule."""
+def native(system: System, limit: int, keep_edges: bool, spill: Path | None = None) -> Native | None:
+    """The compiled engine for a system; None where it cannot be had, for want of a compiler as a rule.
+
+    `spill` is a folder for files that take the place of memory.  Raises OSError if it cannot be written.
+    """
     source = Source(system)
     library = build(source.text)
     if library is None:
         return None
+    if spill is not None:
+        limit = min(limit, _places(spill, source.stride))
     try:
-        return Native(system, source, library, limit, keep_edges)
+        return Native(system, source, library, limit, keep_edges, spill)
     except OSError:
         return None
+
+
+def _places(folder: Path, stride: int) -> int:
+    """How many states the disk of `folder` has room for: a file that outgrows its disk ends the process."""
+    with tempfile.TemporaryFile(dir=folder):
+        free = shutil.disk_usage(folder).free
+    return int(KEPT_FREE * free / (stride + SLOT_BYTES + GOAL_BYTES))
 
 
 def _calls(library: Path) -> dict[str, Any]:

@@ -10,27 +10,31 @@ from hicache_fsm.explore.backward import Edges, Graph, stuck
 from hicache_fsm.explore.engine import Packed, Target
 from hicache_fsm.explore.expand import Batch, Expander
 from hicache_fsm.explore.sets import contained, distinct, merge
+from hicache_fsm.explore.symmetry import Symmetry
 from hicache_fsm.model.layout import Column, Words
 from hicache_fsm.model.program import Program
 from hicache_fsm.model.system import System
 
 
 class Portable:
-    """The engine on sorted arrays of keys."""
+    """The engine on sorted arrays of keys; with `symmetry`, on those of states that stand for others, too."""
 
     name = "numpy"
 
-    def __init__(self, system: System, limit: int, keep_edges: bool) -> None:
+    def __init__(
+        self, system: System, limit: int, keep_edges: bool, symmetry: Symmetry | None = None
+    ) -> None:
         self.generated = 0
         self.cut = False
         self.taken: Counter[tuple[str, int]] = Counter()
         self._system = system
         self._limit = limit
         self._keep_edges = keep_edges
+        self._symmetry = symmetry
         self._expander = Expander(system)
-        self._space = self._expander.space
+        self.space = self._expander.space
         self._checks = Program([check.holds for check in system.states])
-        first = np.array([self._space.key(system.layout.pack(system.initial))], np.uint64)
+        first = np.array([self.space.key(system.layout.pack(system.initial))], np.uint64)
         self._visited = first
         self._levels = [first]
         self._edges: list[Edges] = []
@@ -56,7 +60,7 @@ class Portable:
         depth, level = len(self._levels) - 1, self._levels[-1]
         before = self.distinct - level.size
         parts: list[Words] = []
-        for first, keys, columns in self._space.chunks(level):
+        for first, keys, columns in self.space.chunks(level):
             self._check(depth, keys, columns)
             after: list[Words] = []
             for batch in self._expander.batches(keys, columns):
@@ -65,7 +69,7 @@ class Portable:
                 if self._keep_edges:
                     sources = (batch.sources + (before + first)).astype(np.uint32)
                     self._edges.append(Edges(batch.action, sources, batch.keys))
-            parts.append(distinct(after))
+            parts.append(self._canonical(distinct(after)))
         reached = distinct(parts)
         fresh = reached[~contained(reached, self._visited)]
         if fresh.size:
@@ -80,28 +84,47 @@ class Portable:
 
     def parents(self, depth: int, wanted: Collection[Packed]) -> dict[Packed, tuple[Packed, int]]:
         """For each wanted state the smallest state of level `depth` that steps to it, and the first action."""
-        keys_of = {state: np.uint64(self._space.key(state)) for state in wanted}
+        keys_of = {state: np.uint64(self.space.key(state)) for state in wanted}
         found: dict[Packed, tuple[Packed, int]] = {}
-        for _, keys, columns in self._space.chunks(self._levels[depth]):
+        for _, keys, columns in self.space.chunks(self._levels[depth]):
             for batch in self._expander.batches(keys, columns):
+                reached = self._canonical(batch.keys)
                 for state, key in keys_of.items():
-                    hits = batch.keys == key
+                    hits = reached == key
                     if hits.any():
-                        parent = (self._space.smallest(keys[batch.sources[hits]]), batch.action)
+                        parent = (self.space.smallest(keys[batch.sources[hits]]), batch.action)
                         found[state] = min(found.get(state, parent), parent)
         return found
 
+    def canonical(self, state: Packed) -> Packed:
+        """The words of the state that stands for this one."""
+        key = np.array([self.space.key(state)], np.uint64)
+        return self.space.packed(int(self._canonical(key)[0]))
+
+    def orbits(self) -> int:
+        """How many states those found stand for."""
+        if self._symmetry is None:
+            return self.distinct
+        sizes = (
+            self._symmetry.orbit_sizes(self.space, part) for _, part, _ in self.space.chunks(self._visited)
+        )
+        return sum(int(each.sum()) for each in sizes)
+
+    def _canonical(self, keys: Words) -> Words:
+        return keys if self._symmetry is None else self._symmetry.canonical(self.space, keys)
+
     def stuck(self) -> list[Target]:
         """For each goal that is out of reach, a state that ought to reach it."""
-        graph = self._whole()
-        lost = (stuck(self._system, self._space, graph, goal) for goal in self._system.goals)
+        graph = self.graph()
+        lost = (stuck(self._system, self.space, graph, goal) for goal in self._system.goals)
         return [target for target in lost if target is not None]
 
     def edges(self) -> int | None:
         """Distinct pairs of a state and its next; None if they were not kept."""
-        return self._whole().count() if self._keep_edges else None
+        return self.graph().count() if self._keep_edges else None
 
-    def _whole(self) -> Graph:
+    def graph(self) -> Graph:
+        """The states and steps of a complete search that kept them."""
         if self._graph is None:
             self._graph = Graph(self._levels, self._visited, self._edges)
         return self._graph
@@ -110,7 +133,7 @@ class Portable:
         for number, holds in enumerate(self._checks.run(columns)):
             if not np.all(holds):
                 broken = np.logical_not(np.broadcast_to(holds, keys.shape))
-                state = self._space.smallest(keys[broken])
+                state = self.space.smallest(keys[broken])
                 target = Target(self._system.states[number].invariant, depth, state)
                 known = self._broken_states.get(number, target)
                 self._broken_states[number] = min(known, target, key=lambda each: each.order)
@@ -120,7 +143,7 @@ class Portable:
         for row, count in batch.taken:
             self.taken[row.machine, row.number] += count
         for number, mask in batch.broken:
-            state = self._space.smallest(keys[batch.sources[mask]])
+            state = self.space.smallest(keys[batch.sources[mask]])
             target = Target(self._system.steps[number].invariant, depth, state, last=batch.action)
             known = self._broken_steps.get(number, target)
             self._broken_steps[number] = min(known, target, key=lambda each: each.order)

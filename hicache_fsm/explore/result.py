@@ -13,12 +13,14 @@ Outcome = Literal["HELD", "VIOLATED", "UNDETERMINED"]
 class TraceStep:
     """One step of a counterexample: what happened, the table rows it took, and what it changed.
 
-    `changed` gives each changed variable's old and new value in words.
+    `changed` gives each changed variable's old and new value in words, `number` the action's place among the
+    system's actions, -1 where a step is none of them.
     """
 
     action: str
     rows: tuple[Row, ...]
     changed: Mapping[str, tuple[str, str]]
+    number: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Result:
     `edges` counts distinct (state, next state) pairs, a state's steps to itself included, and is None if
     none were kept.  `taken` counts the steps that took each row of a table, by (machine, row number).
     `complete` is false if the search was cut.  `engine` is which one searched: "numpy" or "compiled".
+    `represented` is how many states those found stand for, None if each stands for itself.
     """
 
     system: str
@@ -77,6 +80,12 @@ class Result:
     verdicts: Mapping[str, Verdict]
     taken: Mapping[tuple[str, int], int]
     engine: str = "numpy"
+    represented: int | None = None
+
+    @property
+    def stood_for(self) -> int:
+        """All states, those included that another one stands for."""
+        return self.distinct if self.represented is None else self.represented
 
     @property
     def states_per_second(self) -> float:

@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable, Collection
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, Literal
 
 from hicache_fsm.explore.engine import Engine, Target
-from hicache_fsm.explore.estimate import refuse_beyond_memory
+from hicache_fsm.explore.estimate import exceeds_memory
 from hicache_fsm.explore.native import native
 from hicache_fsm.explore.portable import Portable
 from hicache_fsm.explore.result import Outcome, Result, Trace, Verdict
+from hicache_fsm.explore.symmetry import symmetry
 from hicache_fsm.explore.trace import traces
 from hicache_fsm.model.system import System
 
@@ -35,6 +37,9 @@ def explore(
     until: Collection[str] = (),
     keep_edges: bool = True,
     engine: Choice = "auto",
+    memory: int | None = None,
+    spill: Path | None = None,
+    symmetric: bool = False,
 ) -> Result:
     """Searches `system`.
 
@@ -43,17 +48,33 @@ def explore(
     counted and goals are undetermined.
 
     Left to itself, a search starts in numpy, and starts over in compiled code once it turns out to be long
-    and a C compiler is there.  Raises EngineError if `engine` cannot be had, ModelError if a variable leaves
-    its range or if the states are expected not to fit into memory, MemoryError if they turn out not to.
+    and a C compiler is there.  States that are expected not to fit into `memory` bytes, what is available if
+    None, are kept in files of the folder `spill`, at the pace of its disk; without one they are refused.
+
+    If `symmetric`, states that differ in which interchangeable instance is which are searched once, in numpy; a
+    system without any is searched whole.
+
+    Raises EngineError if `engine` cannot be had, ModelError if a variable leaves its range, TooLargeError if the
+    states are refused, MemoryError if they turn out not to fit, OSError if `spill` cannot be written.
     """
     started = time.perf_counter()
-    refuse_beyond_memory(system, max_states, keep_edges)
+    if symmetric and (found := symmetry(system)) is not None:
+        reduced = _Search(system, max_states, progress, frozenset(until), False, started)
+        portable = Portable(system, max_states, False, found)
+        reduced.run(portable)
+        return replace(reduced.conclude(portable), represented=portable.orbits())
+    refusal = exceeds_memory(system, max_states, keep_edges, memory)
+    if refusal is not None and (spill is None or engine == "numpy"):
+        raise refusal
+    folder = spill if refusal is not None else None
     search = _Search(system, max_states, progress, frozenset(until), keep_edges, started)
     if engine != "compiled":
         portable = Portable(system, max_states, keep_edges)
         if search.run(portable, PATIENCE if engine == "auto" else None):
             return search.conclude(portable)
-    compiled = native(system, max_states, keep_edges) if engine != "numpy" else None
+    compiled = native(system, max_states, keep_edges, folder) if engine != "numpy" else None
+    if compiled is None and refusal is not None:
+        raise refusal
     if compiled is None:
         if engine == "compiled":
             raise EngineError("no compiled search: it takes a C compiler (cc, gcc, clang or what CC names)")

@@ -49,6 +49,10 @@ class Space:
             part = keys[first : first + CHUNK]
             yield first, part, self.columns(part)
 
+    def keys(self, words: Sequence[Words]) -> Words:
+        """The keys of many states, by their words."""
+        return self._join(words)
+
     def moved(self, keys: Words, changes: Sequence[tuple[int, Words]]) -> Words:
         """The keys after adding to the states' words, modulo 2**64: (which word, how much for each state)."""
         words = self._split(keys)

@@ -250,6 +250,11 @@ def _rebuild(node: Expr, args: tuple[Expr, ...], values: Mapping[str, Expr]) -> 
 
 def evaluate(root: Expr, state: Mapping[str, int]) -> int:
     """The value in one state; a condition is 1 or 0."""
+    return values_below(root, state)[root]
+
+
+def values_below(root: Expr, state: Mapping[str, int]) -> dict[Expr, int]:
+    """The values of `root` and of every node below it in one state, arguments first."""
     done: dict[Expr, int] = {}
     for node in walk([root]):
         if node.op == "const":
@@ -258,7 +263,7 @@ def evaluate(root: Expr, state: Mapping[str, int]) -> int:
             done[node] = state[str(node.value)]
         else:
             done[node] = _apply(node.op, [done[arg] for arg in node.args])
-    return done[root]
+    return done
 
 
 def _apply(op: Op, args: list[int]) -> int:

@@ -95,3 +95,12 @@ class Layout:
             columns[variable.name] = digit + np.int8(variable.low) if variable.low else digit
             rest[word] = quotient
         return columns
+
+    def words_of(self, columns: Mapping[str, Column]) -> list[Words]:
+        """The words of many states, by their values."""
+        size = next(iter(columns.values())).size
+        words = [np.zeros(size, np.uint64) for _ in range(self.words)]
+        for variable, (word, weight) in zip(self.variables, self.places, strict=True):
+            digit = (columns[variable.name].astype(np.int64) - variable.low).astype(np.uint64)
+            words[word] += digit * np.uint64(weight)
+        return words

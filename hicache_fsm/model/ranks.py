@@ -6,6 +6,7 @@ another request heads the queue.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from hicache_fsm.model.build import actions, start
 from hicache_fsm.model.expr import FALSE, TRUE, Expr, all_of, flag, minimum, one_of, truth
@@ -29,11 +30,27 @@ class Scope:
     constants: Constants
     ranks: int
 
+    def due(self, waited: Expr) -> Expr:
+        """Whether this sweep, the one after `waited` others, re-issues the question."""
+        interval = self.constants.interval
+        return one_of(waited, [passes for passes in range(interval + 1) if retry_due(passes, interval)])
 
-def ranks_system(spec: Spec, profile: str, name: str, configuration: str, scope: Scope) -> System:
-    """Answers arrive rank by rank; a joint pass drains them, sweeps, and may re-issue the question."""
+    @property
+    def others(self) -> tuple[Expr, ...]:
+        """For each rank that is not modelled, whether its answer has arrived."""
+        return ()
+
+
+def ranks_system(
+    spec: Spec, profile: str, name: str, configuration: str, scope: Scope, layout: Layout | None = None
+) -> System:
+    """Answers arrive rank by rank; a joint pass drains them, sweeps, and may re-issue the question.
+
+    `layout` replaces the variables that the bounds give, by the same names.
+    """
     machine = spec.machines["prefetch"]
-    layout = Layout(_variables(scope, machine))
+    if layout is None:
+        layout = Layout(_variables(scope, machine))
     begin = View(start(layout), "k0")
     tables = Tables({"prefetch": _meaning(scope, machine)})
     decided = [View(begin.path, f"k{k}")["asks_now"] for k in range(scope.ranks)]
@@ -44,7 +61,7 @@ def ranks_system(spec: Spec, profile: str, name: str, configuration: str, scope:
         layout,
         _initial(scope, machine, layout),
         (*_arrivals(scope, layout, begin), *_passes(scope, layout, tables, begin)),
-        (StateCheck("lockstep", all_of(decided[0].eq(other) for other in decided[1:])),),
+        (StateCheck("lockstep", all_of(one.eq(other) for one, other in combinations(decided, 2))),),
     )
 
 
@@ -73,11 +90,10 @@ def _initial(scope: Scope, machine: Machine, layout: Layout) -> Mapping[str, int
 def _meaning(scope: Scope, machine: Machine) -> Meaning:
     rules = scope.constants
     codes = {state: code for code, state in enumerate(machine.states)}
-    due = [waited for waited in range(rules.interval + 1) if retry_due(waited, rules.interval)]
 
     def is_due(view: View) -> Expr | Free:
         """By the clock, a rank is due when its own clock says so."""
-        return Free(TRUE, TRUE) if rules.pacing == "clock" else one_of(view["waited"], due)
+        return Free(TRUE, TRUE) if rules.pacing == "clock" else scope.due(view["waited"])
 
     def asks(view: View) -> Expr:
         """Whether a question can be issued is agreed: it depends on the request and agreed occupancy."""
@@ -128,7 +144,7 @@ def _passes(scope: Scope, layout: Layout, tables: Tables, begin: View) -> Iterat
         return
     arrived = [replace(begin, instance=f"k{k}")["arrived"] for k in range(scope.ranks)]
     agreed = arrived[0]
-    for other in arrived[1:]:
+    for other in (*arrived[1:], *scope.others):
         agreed = minimum(agreed, other)
     for asks in (0, 1):
         views = [replace(begin, parameters={"asks": asks})]

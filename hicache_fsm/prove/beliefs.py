@@ -4,16 +4,16 @@ A page's row depends on that page and on what the fetch served, never on another
 these two, wherever they are, is proved of every page.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from hicache_fsm.model.belief import belief_meaning
+from hicache_fsm.model.belief import OWN, belief_meaning
 from hicache_fsm.model.build import actions, start
 from hicache_fsm.model.expr import FALSE, TRUE, Expr, all_of, maximum, minimum, number, variable, where
 from hicache_fsm.model.layout import Layout, Variable
 from hicache_fsm.model.system import Action, StepCheck
 from hicache_fsm.model.tables import Changes, Path, Tables, View, label
-from hicache_fsm.prove.conjuncts import Conjunct, StepClaim, Theory
+from hicache_fsm.prove.conjuncts import Conjunct, StepClaim, Theory, WayOn
 from hicache_fsm.prove.parametric import Parametric
 from hicache_fsm.spec.types import Machine, Spec
 
@@ -28,6 +28,7 @@ PARAMETERS: Mapping[str, str] = {
 }
 
 PAGES = ("kv", "aux")
+WHAT = ("state", "stored")
 
 
 def keep(done: Expr, chain: Expr, keys: Expr, hit: Expr) -> Expr:
@@ -51,6 +52,10 @@ def beliefs_for_all(spec: Spec, profile: str) -> tuple[Parametric, Theory]:
         variable("done").le(chain),
         variable("hit").le(trailing),
     )
+    claims = (
+        StepCheck("belief-evidence", _Evidence(machine).holds),
+        StepCheck("heals", _Healing(machine).holds),
+    )
     system = Parametric(
         "a chain of any length",
         PARAMETERS,
@@ -60,13 +65,14 @@ def beliefs_for_all(spec: Spec, profile: str) -> tuple[Parametric, Theory]:
         {each.name: number(0) for each in layout.variables},
         tuple(steps.all()),
         (),
-        (StepCheck("belief-evidence", _Evidence(machine).holds),),
+        claims,
     )
     ranges = all_of(
         variable(each.name).ge(0) & variable(each.name).le(each.high) for each in layout.variables
     )
     lemma = Conjunct("ranges", ranges, (), "codes name a state")
-    return system, Theory((lemma,), tuple(StepClaim(check, ()) for check in system.steps))
+    ways = tuple(_Healing(machine).ways())
+    return system, Theory((lemma,), tuple(StepClaim(check, ()) for check in claims), ways)
 
 
 def _variables(machine: Machine) -> Iterator[Variable]:
@@ -175,3 +181,58 @@ class _Evidence:
             case "clear" | "detach":
                 return FALSE
         return TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class _Healing:
+    """That a hole, a page believed and not stored, heals: the argument is in docs/proofs.md, its steps are here."""
+
+    machine: Machine
+
+    def holds(self, action: Action, post: Mapping[str, Expr]) -> Expr:
+        """No step that heals makes a hole; a fetch that ends short leaves none; a write concerns its page only."""
+        if action.event not in OWN:
+            return TRUE
+        values = {name: variable(name) for name in post}
+        kept = all_of(self._hole(values, page) | ~self._hole(post, page) for page in PAGES)
+        if action.event in ("write", "stored"):
+            others = [page for subject, page in enumerate(PAGES) if subject != action.subject]
+            return kept & all_of(
+                post[f"{page}.{what}"].eq(values[f"{page}.{what}"]) for page in others for what in WHAT
+            )
+        if action.event == "discard":
+            return all_of(~self._hole(post, page) for page in PAGES)
+        return kept
+
+    def ways(self) -> Iterator[WayOn]:
+        """A fetch begins, and ends once begun; a page that is not believed is written, and its write commits."""
+        yield WayOn(
+            "heals", "a fetch begins", variable("fetching").eq(0), lambda post: post["fetching"].eq(1),
+            lambda action: action.event == "fetch",
+        )  # fmt: skip
+        shortest = {"done": number(0), "hit": number(0)}
+        yield WayOn(
+            "heals", "a fetch ends", variable("fetching").eq(1), lambda post: post["fetching"].eq(0),
+            lambda action: action.event in ("done", "discard"), (), shortest,
+        )  # fmt: skip
+        for page in PAGES:
+            yield self._written(page, "unknown", "write", "writing")
+            yield self._written(page, "writing", "stored", "believed")
+
+    def _written(self, page: str, before: str, event: str, after: str) -> WayOn:
+        when, about = self._at(f"{page}.state", before), f"{page} is {after}"
+        return WayOn("heals", about, when, self._becomes(page, after), lambda action: action.event == event)
+
+    def _becomes(self, page: str, state: str) -> Callable[[Mapping[str, Expr]], Expr]:
+        code = list(self.machine.states).index(state)
+        stored = state == "believed"
+        return lambda post: (
+            post[f"{page}.state"].eq(code) & (post[f"{page}.stored"].eq(1) if stored else TRUE)
+        )
+
+    def _at(self, name: str, state: str) -> Expr:
+        return variable(name).eq(list(self.machine.states).index(state))
+
+    def _hole(self, values: Mapping[str, Expr], page: str) -> Expr:
+        believed = list(self.machine.states).index("believed")
+        return values[f"{page}.state"].eq(believed) & values[f"{page}.stored"].eq(0)

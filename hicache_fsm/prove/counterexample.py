@@ -15,7 +15,8 @@ class Counterexample:
 
     The state need not be reachable; it is `plausible` if it meets all conjuncts, the claim included.
     `before` and `after` hold every variable in words, `rows` the rows of the tables that the step takes; a
-    broken initial state has no action, and `before` is it.
+    broken initial state has no action, and `before` is it.  A state that ought to have a step on its way, and has
+    none, has no action either: `way` says where to.
     """
 
     claim: str
@@ -25,6 +26,7 @@ class Counterexample:
     before: Mapping[str, str]
     after: Mapping[str, str]
     plausible: bool
+    way: str = ""
 
     @property
     def changed(self) -> dict[str, tuple[str, str]]:
@@ -45,6 +47,8 @@ class Counterexample:
                 *(f"  row   {row}" for row in self.rows),
                 f"then    {changes}",
             ]
+        if self.way:
+            found.append(f"stuck   no step leads on to where {self.way}")
         return [*found, f"breaks  {self.claim}"]
 
     def __str__(self) -> str:
@@ -60,16 +64,22 @@ class Counterexample:
             "rows": list(self.rows),
             "after": dict(self.after),
             "plausible": self.plausible,
+            "way": self.way,
         }
 
 
 def counterexample(
-    system: Parametric, claim: str, action: Action | None, value: Callable[[str], int], plausible: bool
+    system: Parametric,
+    claim: str,
+    action: Action | None,
+    value: Callable[[str], int],
+    plausible: bool,
+    way: str = "",
 ) -> Counterexample:
     """The counterexample in which `value` gives each variable and parameter its number."""
     numbers = {each.name: value(each.name) for each in system.layout.variables}
     parameters = {name: value(name) for name in system.parameters}
-    if action is None:
+    if action is None and not way:
         numbers = {name: evaluate(initial, parameters) for name, initial in system.initial.items()}
     before = {**numbers, **parameters}
     updates: Mapping[str, Expr] = action.updates if action else {}
@@ -83,6 +93,7 @@ def counterexample(
         _words(system, before),
         _words(system, after),
         plausible,
+        way,
     )
 
 

@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 import z3
 
-from hicache_fsm.model.expr import TRUE, Expr, variable, walk
+from hicache_fsm.model.expr import FALSE, TRUE, Expr, substitute, variable, walk
 from hicache_fsm.model.system import Action
-from hicache_fsm.prove.conjuncts import Conjunct, StepClaim, Theory
+from hicache_fsm.prove.conjuncts import Conjunct, StepClaim, Theory, WayOn
 from hicache_fsm.prove.counterexample import Counterexample, counterexample
 from hicache_fsm.prove.parametric import Parametric
 from hicache_fsm.prove.translate import Reader, Term
@@ -82,6 +82,9 @@ class Induction:
         for claim in self._theory.steps:
             if claim.name == name:
                 yield from self._claimed(claim)
+        for way in self._theory.ways:
+            if way.name == name:
+                yield self._barred(way)
 
     def _kept(self, conjunct: Conjunct) -> "Iterator[_Question]":
         """Whether it fails at first, or after a step that writes what it reads."""
@@ -100,6 +103,18 @@ class Induction:
                 broken = z3.And(step.guard, z3.Not(self._reader.term(holds)))
                 yield _Question(step.action, broken, claim.needs)
 
+    def _barred(self, way: WayOn) -> "_Question":
+        """Whether there is a state from which no step of the way leads on."""
+        steps = [
+            self._reader.term(
+                substitute(action.guard & way.leads_on(_post(self._system, action)), way.chosen)
+            )
+            for action in self._system.actions
+            if way.allowed(action) and action.guard != FALSE
+        ]
+        broken = z3.And(self._reader.term(way.when), *(z3.Not(step) for step in steps))
+        return _Question(None, broken, way.needs, way.about)
+
     def _ask(self, question: "_Question") -> Answer:
         """Whether the question, how the claim could break, has no answer."""
         found = self._check(question.broken, self._leaning(question))
@@ -115,7 +130,9 @@ class Induction:
         question = next(plausible, None)
         chosen = question or questions[0]
         model = self._readable(chosen.broken, everything if question else self._leaning(chosen))
-        return counterexample(self._system, name, chosen.action, _value(model), question is not None)
+        return counterexample(
+            self._system, name, chosen.action, _value(model), question is not None, chosen.way
+        )
 
     def _readable(self, broken: Term, assumed: list[Term]) -> Term:
         """A model of `broken` that keeps numbers small, to other conjuncts and to initial values where it can."""
@@ -156,6 +173,7 @@ class _Question:
     action: Action | None
     broken: Term
     needs: tuple[str, ...]
+    way: str = ""
 
 
 class _Step:

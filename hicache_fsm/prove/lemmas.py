@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hicache_fsm.model.admission.queue import code_of, fits_device, waits
+from hicache_fsm.model.admission.queue import code_of, fits_device, pins, waits
 from hicache_fsm.model.admission.scope import OPERATION, Scope, name
 from hicache_fsm.model.build import start
-from hicache_fsm.model.expr import Expr, all_of, one_of, variable
+from hicache_fsm.model.expr import Expr, all_of, one_of, total, variable, where
 from hicache_fsm.model.layout import Layout
 from hicache_fsm.model.tables import View
 from hicache_fsm.prove.conjuncts import Conjunct, StepClaim, Theory
 from hicache_fsm.prove.parametric import Parametric
+from hicache_fsm.prove.reaching import Ways
 from hicache_fsm.spec.types import Machine, Spec
 
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -28,6 +29,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "waits-counted": ("ranges",),
     "asked-issued": ("outside-clean", "pages-known", "running-scheduled"),
     "pinned-anchored": ("outside-clean",),
+    "within-chain": ("ranges",),
+    "pins-counted": ("outside-clean", "running-scheduled"),
 }
 """What the induction step of a conjunct leans on beside itself; found by leaving out all that it can do without."""
 
@@ -58,6 +61,7 @@ def admission_theory(spec: Spec, system: Parametric, scope: Scope) -> Theory:
         claims.append(("headroom", _headroom(prefetch, pin, system.layout, scope)))
     lemmas = [
         ("ranges", _ranges(system.layout), RANGES),
+        ("pins-counted", _pins_counted(pin, system.layout, scope), "what is pinned is what the pins hold"),
         *_Lemmas(prefetch, pin, system.layout, scope).all(),
     ]
     return Theory(
@@ -66,6 +70,7 @@ def admission_theory(spec: Spec, system: Parametric, scope: Scope) -> Theory:
             *(Conjunct(name, holds, NEEDS.get(name, ()), why) for name, holds, why in lemmas),
         ),
         tuple(StepClaim(check, STEP_NEEDS.get(check.invariant, ())) for check in system.steps),
+        tuple(Ways(scope, prefetch, pin, system.layout).all()) if scope.constants.retries else (),
     )
 
 
@@ -83,6 +88,13 @@ def _headroom(prefetch: Machine, pin: Machine, layout: Layout, scope: Scope) -> 
     large = (variable("context") + 1).le(variable("device"))
     room = all_of(~waits(prefetch, values, i) | fits_device(scope, pin, values, i) for i in requests)
     return ~(large & all_of(~one for one in runs)) | room
+
+
+def _pins_counted(pin: Machine, layout: Layout, scope: Scope) -> Expr:
+    values = start(layout).values
+    return values["pinned"].eq(
+        total(where(pins(pin, values, i), size, 0) for i, size in enumerate(scope.anchors))
+    )
 
 
 def _ranges(layout: Layout) -> Expr:
@@ -122,6 +134,8 @@ class _Lemmas:
             ("waits-counted", self._waits_counted, "no more sweeps are counted than passes since the miss"),
             ("asked-issued", self._asked_issued, "who waits for an answer, or has one, issued a question"),
             ("pinned-anchored", self._pinned_anchored, "a pinned anchor is on the device"),
+            ("parked-empty", self._parked_empty, "who waits for room holds no page that another waits for"),
+            ("within-chain", self._within_chain, "nothing is longer than the chain"),
         ):
             views = (View(start(self.layout), name(i)) for i in range(self.scope.requests))
             yield lemma, all_of(holds(view) for view in views), why
@@ -160,6 +174,13 @@ class _Lemmas:
         gone = self._in(view, *sorted(self.prefetch.terminal))
         asked = view["op"].ne(0) | self._in(view, "loaded")
         return gone | ~asked | view["issued"].eq(1)
+
+    def _parked_empty(self, view: View) -> Expr:
+        return ~self._op(view, "known") | view["hold"].eq(0)
+
+    def _within_chain(self, view: View) -> Expr:
+        chain = variable("chain")
+        return view["stored"].le(chain) & (view["hold"] + view["pages"]).le(chain)
 
     def _pinned_anchored(self, view: View) -> Expr:
         return ~self._pinned(view) | view["anchored"].eq(1)

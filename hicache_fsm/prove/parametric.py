@@ -103,10 +103,15 @@ def any_scope(rules: Constants, requests: int) -> Scope:
         name: variable(name) for name in ("chain", "host", "device", "context", "attempts")
     }
     sizes["anchors"] = tuple(variable(f"anchor{i}") for i in range(requests))
+    return AnySize(any_pace(rules), requests, **sizes)
+
+
+def any_pace(rules: Constants) -> Constants:
+    """The same rules with the budget left open, and the interval unless it is 0."""
     paced: dict[str, Any] = {**asdict(rules), "max_attempts": variable("max_attempts")}
-    if rules.interval != 0:
-        paced["interval"] = variable("interval")
-    return AnySize(AnyPace(**paced) if rules.interval else Constants(**paced), requests, **sizes)
+    if not rules.interval:
+        return Constants(**paced)
+    return AnyPace(**{**paced, "interval": variable("interval")})
 
 
 def admission_for_all(spec: Spec, scope: Scope, name: str) -> Parametric:
@@ -119,9 +124,9 @@ def admission_for_all(spec: Spec, scope: Scope, name: str) -> Parametric:
     meant = {**ADMISSION_PARAMETERS, **dict.fromkeys(anchors, "pages that the request's pin holds")}
     if not rules.interval:
         del meant["interval"]
-    named = Scope(_with_numbers(rules), requests, 2, 2, 2, 1, (2,) * requests, 3)
+    named = Scope(with_numbers(rules), requests, 2, 2, 2, 1, (2,) * requests, 3)
     prefetch, pin = spec.machines["prefetch"], spec.machines["pin"]
-    variables = _without_ends(layout(named, prefetch, pin))
+    variables = without_ends(layout(named, prefetch, pin))
     begin = start(variables)
     checks = Checks(scope, prefetch, pin, begin)
     values = {each: number(value) for each, value in initial(named, prefetch, pin).items()}
@@ -149,7 +154,7 @@ def _admission_assumptions(rules: Constants, anchors: tuple[str, ...]) -> tuple[
     )
 
 
-def _with_numbers(rules: Constants) -> Constants:
+def with_numbers(rules: Constants) -> Constants:
     """The same rules with numbers for what is open, which only name the variables' ranges."""
     numbers: dict[str, Any] = {**asdict(rules), "interval": 2, "max_attempts": 2}
     return Constants(**numbers)
@@ -159,7 +164,7 @@ def nodes_for_all(spec: Spec, profile: str, nodes: int = 2, loaders: int = 2) ->
     """The node system with pools of any size that hold its nodes, and any number of holders."""
     smallest = NodeScope(nodes, loaders, 1, nodes, nodes)
     name = f"{nodes} nodes"
-    open_layout = _without_ends(node_system(spec, profile, name, name, smallest).layout)
+    open_layout = without_ends(node_system(spec, profile, name, name, smallest).layout)
     sizes: dict[str, Any] = {size: variable(size) for size in ("holders", "full", "swa")}
     system = node_system(spec, profile, name, name, NodeScope(nodes, loaders, **sizes), open_layout)
     return Parametric(
@@ -174,6 +179,6 @@ def nodes_for_all(spec: Spec, profile: str, nodes: int = 2, loaders: int = 2) ->
     )
 
 
-def _without_ends(bounded: Layout) -> Layout:
+def without_ends(bounded: Layout) -> Layout:
     """The same variables, none of which stops at an end of its range: nothing hides behind a bound."""
     return Layout(replace(each, saturating=False) for each in bounded.variables)

@@ -10,6 +10,7 @@ from hicache_fsm.prove.conjuncts import Theory
 from hicache_fsm.prove.induct import Induction, Obligation
 from hicache_fsm.prove.lemmas import admission_theory, node_theory
 from hicache_fsm.prove.parametric import Parametric, admission_for_all, any_scope, nodes_for_all
+from hicache_fsm.prove.ranks import ranks_for_all
 from hicache_fsm.spec.types import Profile, Spec
 
 Word = Literal["proved", "upstream finding", "not proved", "finding gone", "undetermined"]
@@ -17,9 +18,9 @@ Word = Literal["proved", "upstream finding", "not proved", "finding gone", "unde
 PROVABLE: Final = (
     "marker-owned", "marker-once", "attempts-bounded", "paced", "one-in-flight", "disabled-inert", "pin-cap",
     "headroom", "pin-owned", "no-residue", "conservation", "load-exclusive", "tombstone-once", "belief-evidence",
-    "asked-armed",
+    "asked-armed", "progress", "heals", "lockstep",
 )  # fmt: skip
-"""The invariants that have a proof; the others speak of what stays reachable, or of ranks."""
+"""The invariants that have a proof."""
 
 TIMEOUT_S: Final = 20.0
 
@@ -82,7 +83,7 @@ class ProofReport:
 
 
 def cases(spec: Spec, profile: str, requests: int = 2) -> list[Case]:
-    """The systems that `prove` reasons about: 1 to `requests` requests, retries off, nodes, beliefs."""
+    """The systems that `prove` reasons about: 1 to `requests` requests, retries off, nodes, beliefs, ranks."""
     rules = spec.profiles[profile].constants
     paced = replace(rules, interval=max(rules.interval, 1), dense=False)
     found: list[Case] = []
@@ -98,7 +99,8 @@ def cases(spec: Spec, profile: str, requests: int = 2) -> list[Case]:
         system = admission_for_all(spec, scope, f"1 request, {name}")
         found.append(Case(system, admission_theory(spec, system, scope)))
     nodes = nodes_for_all(spec, profile)
-    return [*found, Case(nodes, node_theory(nodes)), Case(*beliefs_for_all(spec, profile))]
+    others = (beliefs_for_all(spec, profile), ranks_for_all(spec, profile))
+    return [*found, Case(nodes, node_theory(nodes)), *(Case(*each) for each in others)]
 
 
 def prove(

@@ -51,7 +51,8 @@ class World:
     `prompts` are the prompts of requests as names of pages, so that two requests share a prefix by sharing names.
     `interval` 0 switches retries off.  `storage` names the pages that are stored at the start.  `layout` names the
     auxiliary pools: none, `swa` or `mamba`.  `policy` is how a wait for storage ends: wait_complete, best_effort,
-    timeout.
+    timeout.  `device` names the pages that the device holds at the start.  `context` 0 is a longest prompt that the
+    cache does not know.
     """
 
     prompts: Mapping[str, tuple[str, ...]]
@@ -67,6 +68,7 @@ class World:
     cap_fraction: float = 0.5
     ranks: int = 1
     storage: frozenset[str] = frozenset()
+    device: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class RequestView:
 
     `state` is a state of spec/prefetch.toml, or `running`, `finished`, `absent`.  `attempt` counts from 0.  `spent` are
     re-issues charged.  `question` is whether a live operation is registered for it.  `hold`, `pinned` and `pages` are
-    in pages: its staged hold, what its pin locks, the host pages of its live operation.
+    in pages: its staged hold, what its pin locks, the host pages of its live operation.  `base` is how many pages of
+    its prompt the device held when its last question went out, None where not told.
     """
 
     state: str = "absent"
@@ -87,6 +90,7 @@ class RequestView:
     hold: int = 0
     pinned: int = 0
     loaded: int = 0
+    base: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,10 @@ class Observed:
 
     `asked` counts the questions that went out to storage for each request, over all its attempts.  `orphans` are
     operations that still answer for nobody.  `host_free` and `pool_free` are None where the target does not tell.
-    `idle` is the target's own word that nothing is queued, running or in flight.
+    `idle` is the target's own word that nothing is queued, running or in flight.  `filling` are host pages
+    being copied to the device, `orphan_pages` those of the orphans; None where not told.  `asked_by_rank` is `asked` on
+    each rank, empty for one.  `faults` are what the target's own pools object to since the start, each as
+    `invariant: what`: a double free, a slot freed under I/O.
     """
 
     now: int
@@ -111,6 +118,10 @@ class Observed:
     stored: frozenset[str] = frozenset()
     evicted: frozenset[str] = frozenset()
     idle: bool = False
+    filling: int | None = None
+    orphan_pages: int | None = None
+    asked_by_rank: tuple[Mapping[str, int], ...] = ()
+    faults: tuple[str, ...] = ()
 
 
 class CacheUnderTest(Protocol):
@@ -131,7 +142,9 @@ class CacheUnderTest(Protocol):
 class Target(Protocol):
     """Builds caches under test."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the target is called."""
 
     def build(self, world: World) -> CacheUnderTest:
         """A fresh cache of that size.  Raises UnsupportedError where the target cannot have such a world."""

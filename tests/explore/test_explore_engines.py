@@ -1,6 +1,7 @@
 """The compiled search against the numpy one: they must find the same, down to the paths."""
 
 import ctypes
+import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -157,6 +158,32 @@ def test_a_search_is_cut_once_the_most_states_are_found() -> None:
     result = explore(system(SPEC, "recommended", "admission.pair"), max_states=1000, engine="compiled")
     assert not result.complete
     assert 1000 < result.distinct < 20_000
+
+
+@needs_compiler
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no map of the process's memory to look at")
+def test_states_that_memory_does_not_hold_lie_in_files_that_are_gone_afterwards(tmp_path: Path) -> None:
+    mapped: list[str] = []
+
+    def progress(depth: int, found: int, distinct: int) -> None:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+        mapped.extend(line for line in maps if str(tmp_path) in line)
+
+    built = system(SPEC, "recommended", "admission.revoking")
+    spilt = explore(built, engine="compiled", memory=0, spill=tmp_path, progress=progress)
+    assert mapped
+    assert [*tmp_path.iterdir()] == []
+    same(spilt, explore(built, engine="compiled"))
+
+
+@needs_compiler
+def test_a_folder_without_room_for_a_state_cuts_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that outgrew its disk would end the process."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 60_000))  # type: ignore[attr-defined]
+    built = system(SPEC, "recommended", "admission.revoking")
+    assert not explore(built, engine="compiled", memory=0, spill=tmp_path).complete
 
 
 def test_without_a_compiler_numpy_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from hicache_fsm.explore import TooLargeError, estimate, explore
-from hicache_fsm.explore.estimate import available_memory, refuse_beyond_memory, state_bound
+from hicache_fsm.explore.estimate import available_memory, exceeds_memory, state_bound
 from hicache_fsm.model import system
 from hicache_fsm.spec import load_spec
 
@@ -26,13 +26,13 @@ def test_a_probe_is_right_within_a_factor_of_four(name: str, distinct: int) -> N
 def test_states_beyond_memory_are_refused_before_the_search() -> None:
     built = system(SPEC, "recommended", "admission.retracted")
     with pytest.raises(TooLargeError, match=r"admission.retracted: about [\d,]+ states expected, .* GiB"):
-        refuse_beyond_memory(built, 10**12, True, memory=1 << 16)
+        explore(built, memory=1 << 16)
 
 
 def test_bounds_that_allow_more_than_are_expected_pass() -> None:
     built = system(SPEC, "recommended", "node.three")
     assert state_bound(built) * 16 > 1 << 20
-    refuse_beyond_memory(built, 10**12, True, memory=1 << 20)
+    assert exceeds_memory(built, 10**12, True, memory=1 << 20) is None
 
 
 def test_the_machine_says_what_memory_it_has() -> None:

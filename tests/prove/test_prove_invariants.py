@@ -40,14 +40,14 @@ def failing(spec: Spec, invariant: str) -> Proof:
 
 
 def readable(proof: Proof) -> None:
-    """The proof shows two states and a step."""
+    """The proof shows two states and a step, or a state that no step leads on from."""
     assert proof.broken is not None
     shown = proof.broken.counterexample
     assert shown is not None
-    assert shown.action
     assert shown.before.keys() == shown.after.keys()
+    told = ["stuck"] if shown.way else ["step", "then"]
     assert [line.split()[0] for line in str(shown).splitlines() if not line.startswith("  ")] == [
-        "with", "state", "step", "then", "breaks",
+        "with", "state", *told, "breaks",
     ]  # fmt: skip
 
 
@@ -57,9 +57,13 @@ def test_everything_is_proved_under_the_recommended_profile() -> None:
     assert report.exit_code == 0
 
 
+def test_every_invariant_of_the_spec_has_a_proof() -> None:
+    assert {*PROVABLE} == {*SPEC.invariants}
+
+
 @pytest.mark.slow
 def test_it_holds_for_three_requests_too() -> None:
-    assert prove(SPEC, "recommended", requests=3).exit_code == 0
+    assert prove(SPEC, "recommended", requests=3, timeout_s=120).exit_code == 0
 
 
 @pytest.mark.parametrize("profile", ["seed", "sglang-0.5.23"])
@@ -93,7 +97,9 @@ def test_a_dropped_guard_breaks_a_proof(machine: str, event: str, guard: str, in
 @pytest.mark.parametrize("lemma", LEMMAS)
 def test_without_a_lemma_some_proof_fails_with_a_step(lemma: str) -> None:
     for case in CASES.values():
-        leaning = [each.name for each in (*case.theory.conjuncts, *case.theory.steps) if lemma in each.needs]
+        theory = case.theory
+        claims = (*theory.conjuncts, *theory.steps, *theory.ways)
+        leaning = [each.name for each in claims if lemma in each.needs]
         induction = Induction(case.system, case.theory.without(lemma), 20)
         failed = (each for each in induction.prove(leaning) if each.answer == "FAILED")
         if (broken := next(failed, None)) is not None:
@@ -102,11 +108,49 @@ def test_without_a_lemma_some_proof_fails_with_a_step(lemma: str) -> None:
     pytest.fail(f"no proof needs {lemma}")
 
 
+def test_a_goal_out_of_reach_is_shown_as_a_state_without_a_way_on() -> None:
+    proof = failing(apply_witness(SPEC, SPEC.invariants["progress"].witness), "progress")
+    assert proof.broken is not None
+    shown = proof.broken.counterexample
+    assert shown is not None
+    assert shown.way == "the orphan of r0 ends"
+    assert shown.action == ""
+
+
+WAYS = [
+    ("prefetch", "admit", "queued", "headroom"),
+    ("prefetch", "unpark", "parked", "headroom"),
+    ("prefetch", "miss", "probing", "headroom"),
+    ("prefetch", "admit", "exhausted", "progress"),
+    ("belief", "write", "unknown", "heals"),
+    ("belief", "stored", "writing", "heals"),
+]
+
+
+@pytest.mark.parametrize(("machine", "event", "source", "invariant"), WAYS)
+def test_a_row_that_the_way_to_a_goal_takes_is_missed(
+    machine: str, event: str, source: str, invariant: str
+) -> None:
+    """Without it some state has no way on: no other row does as well."""
+    witness = Witness("drop", "transition", machine=machine, event=event, source=source)
+    for case in cases(apply_witness(SPEC, witness), "recommended", requests=1):
+        ways = [way.name for way in case.theory.ways if way.invariant == invariant]
+        found = Induction(case.system, case.theory, 20).prove(ways)
+        if any(each.answer == "FAILED" and each.counterexample for each in found):
+            return
+    pytest.fail(f"{invariant} needs no {event} from {source}")
+
+
+def test_drains_without_agreement_break_lockstep_for_any_number_of_ranks() -> None:
+    readable(failing(set_constant(SPEC, "recommended", agreed_drains=False), "lockstep"))
+
+
 def test_no_step_is_proved_from_nothing() -> None:
     dead = {name: set(Induction(case.system, case.theory, 20).dead()) for name, case in CASES.items()}
     assert dead["1 request"] | dead["2 requests"] == NEVER_TAKEN
     assert dead["2 nodes"] == NEVER_LOADED
     assert dead["a chain of any length"] == set()
+    assert dead["any number of ranks"] == set()
 
 
 def test_a_question_that_takes_too_long_is_undetermined() -> None:
@@ -116,7 +160,7 @@ def test_a_question_that_takes_too_long_is_undetermined() -> None:
 
 
 def test_a_finding_that_no_longer_shows_is_reported() -> None:
-    spec = set_constant(SPEC, "seed", headroom_slack=1)
+    spec = set_constant(SPEC, "seed", headroom_slack=1, leaky_door=False)
     report = prove(spec, "seed", ["headroom"])
     assert report.proofs[0].verdict == "finding gone"
     assert report.exit_code == 1

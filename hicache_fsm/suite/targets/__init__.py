@@ -1,0 +1,41 @@
+"""What scenarios, stateful tests and campaigns run against, by name."""
+
+from importlib import import_module
+from typing import Any, Final, cast
+
+from hicache_fsm.suite.protocol import Target, UnsupportedError
+from hicache_fsm.suite.targets.runtime import RuntimeTarget
+
+NAMES: Final = ("runtime", "model", "sglang-0.5.19", "sglang-0.5.23")
+
+
+def target(name: str, profile: str = "recommended", **options: Any) -> Target:
+    """The target of that name; `package.module:factory` is called without arguments.
+
+    `profile` and `options` are the runtime's and the model's; a real SGLang has its own rules.  Raises
+    UnsupportedError for a name that leads nowhere, with the names there are.
+    """
+    match name.partition("-"):
+        case ("runtime", "", ""):
+            return RuntimeTarget(profile, **options)
+        case ("model", "", ""):
+            from hicache_fsm.suite.targets.model import ModelTarget
+
+            return ModelTarget(profile, **options)
+        case ("sglang", "-", version):
+            return _sglang(version)
+    module, colon, factory = name.partition(":")
+    if not colon:
+        raise UnsupportedError(f'no target "{name}": use {", ".join(NAMES)} or package.module:factory')
+    try:
+        return cast(Target, getattr(import_module(module), factory)())
+    except (ImportError, AttributeError) as error:
+        raise UnsupportedError(f'no target "{name}": {error}') from error
+
+
+def _sglang(version: str) -> Target:
+    if f"sglang-{version}" not in NAMES:
+        raise UnsupportedError(f"no target for SGLang {version}: use one of {', '.join(NAMES[2:])}")
+    from hicache_fsm.suite.targets.sglang import make
+
+    return make(version)
