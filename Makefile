@@ -49,6 +49,8 @@ docs: $(VENV)/test.stamp
 	$(BIN)/python -m hicache_fsm.tlc.generate
 	$(BIN)/hicache-fsm diagram > docs/machines.md
 	$(BIN)/hicache-fsm explain --page > docs/invariants.md
+	$(BIN)/python -m hicache_fsm.metrics.page > docs/metrics.md
+	$(BIN)/python -m hicache_fsm.executor.faults --page > docs/effects.md
 
 clean:
 	rm -rf $(VENV) .sglang

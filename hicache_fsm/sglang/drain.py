@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .keeper import head
 from .recorder import Recorder
 from .view import EngineView, operation_key, rid_of
 
@@ -42,12 +43,6 @@ def _meet(view: EngineView, operations: Iterable[Any]) -> list[Met]:
     return met
 
 
-def _head(queue: Any, count: int | None) -> list[Any]:
-    with queue.mutex:
-        items = list(queue.queue)
-    return items if count is None else items[:count]
-
-
 class Drain:
     """One drain; make it before, call ``tell`` after. ``pins`` maps a key to the last pin verdict since."""
 
@@ -57,8 +52,8 @@ class Drain:
         self.pins: dict[Any, str] = {}
         controller = view.controller
         self._parked = _meet(view, view.parked())
-        self._answered = _meet(view, _head(controller.prefetch_hit_queue, hits))
-        finished = [ack.operation for ack in _head(controller.ack_prefetch_queue, acks) if ack.completed_req]
+        self._answered = _meet(view, head(controller.prefetch_hit_queue, hits))
+        finished = [ack.operation for ack in head(controller.ack_prefetch_queue, acks) if ack.completed_req]
         self._finished = _meet(view, finished)
 
     def tell(self) -> None:

@@ -6,27 +6,27 @@ with the original's result. Names follow upstream's methods; the path of each is
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
-from .drain import Drain
-from .recorder import Attempt, Hook, Recorder
+from .cachehooks import CacheHooks, Observer
+from .guard import Hook, When
+from .keeper import Keeper
+from .ledger import Stay
+from .recorder import Attempt, Recorder
 from .view import rid_of
 
-Observer = Generator[None, Any, None]
 SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 TREE = "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache"
 PIPELINE = "sglang.srt.mem_cache.buffer_mode.pipeline.BufferModePipeline"
 RETRIES = "sglang.srt.mem_cache.storage_prefetch.StoragePrefetchRetries"
-NO_PIN = frozenset({"anchor_lost", "no_anchor", "unservable"})
 
 
-class Hooks:
-    """The observers of one recording, with the little context that passes between nested calls."""
+class Hooks(CacheHooks):
+    """All observers of one engine: those of ``CacheHooks`` and, here, those of the scheduler and its questions."""
 
-    def __init__(self, recorder: Recorder, version: str) -> None:
-        self._recorder = recorder
-        self._version = version
+    def __init__(self, recorder: Recorder, keeper: Keeper, version: str, handle: object = None) -> None:
+        super().__init__(recorder, keeper, version)
+        self._handle = handle
         self._cause = "issue"
         """Why the next question is asked: ``issue``, ``sweep`` or ``lose_match``."""
         self._sweeping = False
@@ -39,15 +39,13 @@ class Hooks:
         """0.5.19: ids whose markers the running sweep has consumed."""
         self._asked: tuple[int | None, str | None, int] | None = None
         """Operation number or reason, and tokens, of the question just put or declined."""
-        self._drain: Drain | None = None
-        self._written: dict[int, int] = {}
-        """Tokens stored by each write whose acknowledgement is being drained."""
 
     def targets(self) -> dict[str, Hook]:
         """Observers by the full path of what they observe, for the installed version."""
         common: dict[str, Hook] = {
             f"{SCHEDULER}.__init__": self.built,
             f"{SCHEDULER}.get_next_batch_to_run": self.one_pass,
+            f"{SCHEDULER}.on_idle": self.on_idle,
             f"{SCHEDULER}._add_request_to_queue": self.add_request_to_queue,
             f"{SCHEDULER}._abort_on_queued_limit": self.abort_on_queued_limit,
             f"{SCHEDULER}._set_or_validate_priority": self.set_or_validate_priority,
@@ -87,16 +85,40 @@ class Hooks:
         }
         return common | retries
 
+    def filters(self) -> dict[str, When]:
+        """Which calls matter, for observers that most passes call in vain; the others matter always."""
+        common: dict[str, When] = {
+            f"{SCHEDULER}.on_idle": lambda *_, **__: not self._keeper.rested,
+            f"{SCHEDULER}._get_new_batch_prefill_raw": _queued,
+            f"{TREE}.check_prefetch_progress": lambda tree, key: key in tree.ongoing_prefetch,
+            f"{TREE}._drain_storage_control_queues_impl": _pending,
+        }
+        if self._version == "0.5.19":
+            return common | {f"{SCHEDULER}._retry_missed_storage_prefetches": _queued}
+        return common | {
+            f"{SCHEDULER}._process_storage_prefetch_retries": _queued,
+            f"{RETRIES}.pop_ready": lambda retries, *_, **__: bool(retries._pending),
+        }
+
     # ---- scheduler
 
     def built(self, scheduler: Any, *_: Any, **__: Any) -> Observer:
-        """The log starts once the scheduler stands."""
+        """The books start once the scheduler stands; it gets a handle for audits on demand."""
         yield
+        scheduler.hicache_fsm = self._handle
         self._recorder.attach(scheduler, self._version)
 
     def one_pass(self, *_: Any, **__: Any) -> Observer:
-        """A pass begins."""
+        """A pass begins: first of all, what happened since the last one is dealt with."""
+        self._keeper.pass_over(self._recorder.now, self._recorder.unseen)
         self._recorder.now += 1
+        self._keeper.in_pass = True
+        yield
+        self._keeper.in_pass = False
+
+    def on_idle(self, *_: Any, **__: Any) -> Observer:
+        """Nothing to run."""
+        self._keeper.idle(self._recorder.unseen)
         yield
 
     def add_request_to_queue(self, scheduler: Any, request: Any, is_retracted: bool = False) -> Observer:
@@ -159,6 +181,7 @@ class Hooks:
             if attempt is not None and attempt.queued:
                 attempt.running = True
                 self._leave(attempt, "admit", tokens=int(request.storage_hit_length))
+                self._recorder.left(attempt, Stay.RUNNING, "admit")
 
     def process_batch_result(self, _scheduler: Any, batch: Any, *_: Any, **__: Any) -> Observer:
         """Finished requests leave the batch."""
@@ -167,14 +190,16 @@ class Hooks:
         for request in requests:
             attempt = self._recorder.attempt(request.rid)
             if attempt is not None and attempt.running and request.finished():
-                self._end(request.rid)
+                self._end(attempt)
 
-    def _end(self, rid: str) -> None:
-        self._recorder.prefetch("finish", rid)
-        self._recorder.retire(rid)
+    def _end(self, attempt: Attempt) -> None:
+        self._recorder.prefetch("finish", attempt.request.rid)
+        self._recorder.left(attempt, Stay.GONE, "finish")
+        self._recorder.retire(attempt.request.rid)
 
     def _abort(self, attempt: Attempt) -> None:
         self._leave(attempt, "abort", why=self._abort_why)
+        self._recorder.left(attempt, Stay.GONE, f"abort ({self._abort_why})")
         self._recorder.retire(attempt.request.rid)
 
     def _leave(self, attempt: Attempt, event: str, **members: object) -> None:
@@ -295,7 +320,10 @@ class Hooks:
         view = self._recorder.view
         operation = None if view is None else view.live_operation(key)
         ready = yield
-        if view is None or operation is None or not ready:
+        if view is None or operation is None:
+            return
+        self._keeper.polled(key, operation, ready)
+        if not ready:
             return
         expired = bool(getattr(operation, "deadline_expired", False))
         if operation.host_indices is None:
@@ -320,162 +348,18 @@ class Hooks:
         if attempt is not None and attempt.queued:
             self._abort(attempt)
         elif attempt is not None and attempt.running:
-            self._end(rid_of(key))
+            self._end(attempt)
 
-    # ---- queues
 
-    def drain_queues(
-        self,
-        tree: Any,
-        n_storage_hit: Any = None,
-        n_ack_prefetch: Any = None,
-        n_backup: Any = None,
-        *_: Any,
-        **__: Any,
-    ) -> Observer:
-        """Answers and acknowledgements reach the scheduler."""
-        view, controller = self._recorder.view, tree.cache_controller
-        if view is None:
-            yield
-            return
-        backups = controller.ack_backup_queue
-        with backups.mutex:
-            self._written = {operation.id: int(operation.completed_tokens) for operation in backups.queue}
-        quiet = not (
-            controller.prefetch_hit_queue.qsize() or controller.ack_prefetch_queue.qsize() or view.parked()
-        )
-        self._drain = None if quiet else Drain(self._recorder, view, n_storage_hit, n_ack_prefetch)
-        try:
-            yield
-        finally:
-            drain, self._drain, self._written = self._drain, None, {}
-        if drain is not None:
-            drain.tell()
+def _queued(scheduler: Any, *_: Any, **__: Any) -> bool:
+    return bool(scheduler.waiting_queue)
 
-    # ---- pins and holds
 
-    def try_lock_anchor(self, pipeline: Any, key: Any, *_: Any, **__: Any) -> Observer:
-        """A pin is asked for."""
-        held = key in pipeline.anchor_locks
-        verdict = yield
-        why = verdict if isinstance(verdict, str) else verdict[0]
-        if self._drain is not None:
-            self._drain.pins[key] = why
-        lock = pipeline.anchor_locks.get(key)
-        self._pin("pin", key, why="held" if held else why, tokens=int(lock.tokens) if lock else None,
-                  facts={"anchored": why not in NO_PIN})  # fmt: skip
-
-    def release_anchor_lock(self, pipeline: Any, key: Any) -> Observer:
-        """A pin is given back."""
-        lock = pipeline.anchor_locks.get(key)
-        yield
-        if lock is not None:
-            self._pin("unpin", key, tokens=int(lock.tokens))
-
-    def _pin(self, event: str, key: Any, **members: object) -> None:
-        view, attempt = self._recorder.view, self._recorder.attempt(rid_of(key))
-        if view is not None and attempt is not None:
-            seen = {"pinned_tokens": view.pinned_tokens}
-            self._recorder.write("pin", event, rid=rid_of(key), attempt=attempt.number, seen=seen, **members)
-
-    def refetch_staged(self, _pipeline: Any, hold: Any) -> Observer:
-        """The device base under a hold shrank."""
-        before, self._abort_why = self._abort_why, "shrink"
-        try:
-            yield
-        finally:
-            self._abort_why = before
-        self._recorder.prefetch("shrink", hold.request.rid, tokens=int(hold.num_tokens))
-
-    def release_staged_hold(self, pipeline: Any, key: Any, reason: str | None = None) -> Observer:
-        """A hold goes back unused although its request stays in the queue."""
-        hold = pipeline.staged_prefetches.get(key)
-        yield
-        leaves = reason in ("device_covered", "device_capacity") or (
-            reason is None and self._version == "0.5.19"
-        )
-        attempt = self._recorder.attempt(rid_of(key))
-        queue = () if self._recorder.view is None else self._recorder.view.scheduler.waiting_queue
-        if hold is None or not leaves or attempt is None or all(one is not attempt.request for one in queue):
-            return
-        self._recorder.prefetch(
-            "revoke", rid_of(key), why=reason or "device_covered", tokens=int(hold.num_tokens)
-        )
-
-    # ---- nodes and beliefs
-
-    def evict(self, *_: Any, **__: Any) -> Observer:
-        """Device tokens are taken from the tree."""
-        evicted = yield
-        if evicted.num_tokens_evicted:
-            self._recorder.write("node", "evict", tokens=int(evicted.num_tokens_evicted))
-
-    def launch_write(self, _pipeline: Any, intent: Any, *args: Any, **__: Any) -> Observer:
-        """A write leaves the device."""
-        launched = yield
-        if launched:
-            pools = args[-1] if self._version != "0.5.19" else {"kv": intent.snapshot.hash_values}
-            for pool, pages in pools.items():
-                self._recorder.write("belief", "write", pool=str(pool), pages=len(pages))
-
-    def finish_storage_write(self, pipeline: Any, operation_id: int) -> Observer:
-        """A write is acknowledged; the engine believes it either way."""
-        entry = pipeline.ongoing_backup.get(operation_id)
-        yield
-        if entry is None:
-            return
-        pools = getattr(entry, "keys_by_pool", None) or {"kv": entry.intent.snapshot.hash_values}
-        page = pipeline._cache.page_size
-        for pool, pages in pools.items():
-            whole = str(pool) != "kv" or self._written.get(operation_id, 0) >= len(pages) * page
-            self._recorder.write(
-                "belief", "stored" if whole else "write_failed", pool=str(pool), pages=len(pages)
-            )
-
-    def heal_from_query(self, tree: Any, operation: Any) -> Observer:
-        """An answer raises and lowers beliefs."""
-        yield
-        chain = operation.all_hash_values
-        if (
-            tree.host_memory_mode != "buffer_only"
-            or chain is None
-            or getattr(operation, "deadline_expired", False)
-        ):
-            return
-        found = int(operation.storage_hit_count or 0) // tree.page_size
-        if found and self._version != "0.5.19":
-            self._recorder.write("belief", "confirm", pool="kv", pages=found)
-        if len(chain) > found:
-            self._recorder.write("belief", "deny", pool="kv", pages=len(chain) - found)
-
-    def check_hybrid_result(self, tree: Any, _key: Any, *args: Any, **__: Any) -> Observer:
-        """A hybrid fetch that some pool cut short is discarded."""
-        kept = yield
-        if not kept and tree.host_memory_mode == "buffer_only":
-            chain = next(arg for arg in args if isinstance(arg, list))
-            operation = args[0]
-            pages = int(getattr(operation, "completed_tokens", 0)) // tree.page_size
-            self._recorder.write(
-                "belief", "discard", pool="kv", pages=len(chain), keep_pages=min(pages, len(chain))
-            )
-
-    def clear(self, *_: Any, **__: Any) -> Observer:
-        """Storage is emptied."""
-        yield
-        self._recorder.write("belief", "clear")
-
-    def reset(self, *_: Any, **__: Any) -> Observer:
-        """The cache is flushed under the queue."""
-        yield
-        self._each_queued("flush")
-        self._recorder.write("belief", "reset")
-
-    def detach(self, *_: Any, **__: Any) -> Observer:
-        """The backend is detached under the queue."""
-        yield
-        self._each_queued("detach")
-        self._recorder.write("belief", "detach")
-
-    def _each_queued(self, event: str) -> None:
-        for rid in self._recorder.queued():
-            self._recorder.prefetch(event, rid)
+def _pending(tree: Any, *_: Any, **__: Any) -> bool:
+    controller, pipeline = tree.cache_controller, getattr(tree, "buffer_pipeline", None)
+    return bool(
+        controller.prefetch_hit_queue.queue
+        or controller.ack_prefetch_queue.queue
+        or controller.ack_backup_queue.queue
+        or (pipeline is not None and pipeline.pending_hit_allocs)
+    )

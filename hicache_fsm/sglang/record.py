@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .install import DEFAULT_ROOT, MEND, STAMP, VERSIONS, env_python
+from .modes import LOG
+from .run import STRICT_EXIT, STRICT_TOLD
 
 
 class HarnessMissingError(RuntimeError):
@@ -18,6 +20,10 @@ class HarnessMissingError(RuntimeError):
 
 class RunError(RuntimeError):
     """The child ended badly; the message carries its last lines."""
+
+
+class StrictError(RunError):
+    """Strict mode found something; the message is the finding with the history of its request."""
 
 
 def require(version: str, root: Path = DEFAULT_ROOT) -> None:
@@ -30,22 +36,30 @@ def require(version: str, root: Path = DEFAULT_ROOT) -> None:
 
 
 def child_environment(
-    version: str, storage_dir: Path, root: Path = DEFAULT_ROOT, *, log: Path | None = None
+    version: str,
+    storage_dir: Path,
+    root: Path = DEFAULT_ROOT,
+    *,
+    log: Path | None = None,
+    plugin: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The variables of a child on ``version``: stubs first, then SGLang; the environment finds this package.
 
-    ``log`` None keeps the recorder out: SGLang then loads no plugin at all.
+    ``plugin`` are variables of the plugin (docs/plugin.md). Without them and without ``log`` SGLang loads no
+    plugin at all; those of the caller's own environment are not passed on.
     """
     stubs = Path(__file__).with_name("stubs")
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SGLANG_", "PYTHON"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SGLANG_", "PYTHON", "HICACHE_FSM_"))
     }
     environment |= {
         "PYTHONPATH": os.pathsep.join(map(str, (stubs, root / version))),
         "PYTHONWARNINGS": "ignore",
         "PYTHONHASHSEED": "0",
         "SGLANG_USE_CPU_ENGINE": "1",
-        "SGLANG_PLUGINS": "hicache_fsm" if log else "none",
+        "SGLANG_PLUGINS": "hicache_fsm" if log or plugin else "none",
         "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR": str(storage_dir),
         "OMP_NUM_THREADS": "1",
         # one folder a version, else each switch rebuilds SGLang's page-hash extension
@@ -53,8 +67,9 @@ def child_environment(
     }
     if version == "0.5.19":
         environment["SGLANG_ENABLE_HICACHE_BUFFER_ANCHOR_LOCK"] = "1"
+    environment |= plugin or {}
     if log:
-        environment["HICACHE_FSM_LOG"] = str(log)
+        environment[LOG] = str(log)
     return environment
 
 
@@ -66,19 +81,26 @@ def record(
     outputs: Path | None = None,
     root: Path = DEFAULT_ROOT,
     progress: Callable[[str], None] | None = None,
+    plugin: Mapping[str, str] | None = None,
+    report: Path | None = None,
 ) -> list[str]:
-    """Play the workload on ``version`` and write its event log to ``out`` (None: without the recorder).
+    """Play the workload on ``version`` and write its event log to ``out`` (None: no log).
 
-    ``arguments`` go to ``hicache_fsm.sglang.run``; ``progress`` gets each line as it comes. Returns all
-    lines. Raises ``ValueError``, ``HarnessMissingError`` or ``RunError``.
+    ``arguments`` go to ``hicache_fsm.sglang.run``, ``plugin`` are variables of the plugin, ``report`` gets what
+    it found as JSON, ``progress`` each line as it comes. Returns all lines. Raises ``ValueError``,
+    ``HarnessMissingError``, ``StrictError`` when strict mode ended the run, or ``RunError``.
     """
     require(version, root)
     command = [str(env_python(root)), "-m", "hicache_fsm.sglang.run", "--version", version, *arguments]
     if outputs:
         command += ["--outputs", str(outputs)]
+    if report:
+        command += ["--report", str(report)]
     lines: list[str] = []
     with tempfile.TemporaryDirectory(prefix="hicache-fsm-") as storage:
-        environment = child_environment(version, Path(storage), root, log=out.resolve() if out else None)
+        environment = child_environment(
+            version, Path(storage), root, log=out.resolve() if out else None, plugin=plugin
+        )
         with subprocess.Popen(
             command,
             env=environment,
@@ -92,10 +114,17 @@ def record(
                 lines.append(line.rstrip())
                 if progress:
                     progress(lines[-1])
+    if child.returncode == STRICT_EXIT:
+        raise StrictError(f"sglang {version} run, strict: " + _told(lines))
     if child.returncode:
         tail = "\n".join(lines[-15:])
         raise RunError(f"sglang {version} run ended with {child.returncode}:\n{tail}")
     return lines
+
+
+def _told(lines: Sequence[str]) -> str:
+    begins = next((at for at, line in enumerate(lines) if STRICT_TOLD in line), len(lines) - 1)
+    return "\n".join([lines[begins].split(STRICT_TOLD, 1)[1], *lines[begins + 1 :]])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,26 +1,32 @@
-"""The recorder: turns what SGLang does into events of the machines, and writes them down.
+"""The recorder: turns what SGLang does into events of the machines, and tells whoever listens.
 
-It only observes. It takes no decision, runs no collective and asks nothing of another rank; a fault inside
-it is reported once and switches it off, and the engine runs on.
+It takes no decision, runs no collective and asks nothing of another rank.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hicache_fsm.runtime.log import EventLog
 
+from .keeper import Keeper
+from .ledger import Stay
+from .sink import Sink
 from .view import EngineView, key_of, operation_key, rid_of
 
 LOGGER = logging.getLogger(__name__)
-Hook = Callable[..., Generator[None, Any, None]]
 REMEMBERED = 65_536
 """Request ids whose attempt number outlives the request; older ones start from 0 again."""
+HISTORY = 24
+"""Newest events kept of each attempt, and of the ``PAST`` attempts that ended last."""
+PAST = 512
+Told = tuple[int, str, object]
+"""The pass, the event and its reason."""
 
 
 @dataclass(slots=True)
@@ -33,6 +39,7 @@ class Attempt:
     running: bool = False
     spent_out: bool = False
     """It was told that its budget is spent; upstream may find that out again on each pass."""
+    history: deque[Told] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
 
 @dataclass(slots=True)
@@ -46,64 +53,25 @@ class Operation:
 
 
 class Recorder:
-    """State of one recording. All methods belong to the scheduler's thread."""
+    """State of one recording. All methods belong to the scheduler's thread.
 
-    def __init__(self, path: Path) -> None:
+    ``path`` None writes no log; ``keeper`` hears of attempts that come and go.
+    """
+
+    def __init__(self, path: Path | None, keeper: Keeper | None = None, sinks: Sequence[Sink] = ()) -> None:
         self._path = path
+        self._keeper = keeper
+        self._sinks = tuple(sinks)
         self._log: EventLog | None = None
         self._view: EngineView | None = None
-        self._failed = False
         self._attempts: dict[str, Attempt] = {}
         self._ended: dict[str, int] = {}
+        self._past: dict[str, deque[Told]] = {}
         self._operations: dict[int, Operation] = {}
         self._issued = 0
+        self.closed = False
         self.now = 0
         """Scheduling passes begun, as events name them."""
-
-    # ---- being called by the engine
-
-    def around(self, hook: Hook) -> Callable[..., Any]:
-        """An AROUND hook from a generator: up to its ``yield`` before the call, the rest after it."""
-
-        @functools.wraps(hook)
-        def observed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if self._failed:
-                return original(*args, **kwargs)
-            observer: Generator[None, Any, None] | None = None
-            try:
-                observer = hook(*args, **kwargs)
-                next(observer)
-            except Exception:
-                observer = None
-                self._fail(hook)
-            try:
-                result = original(*args, **kwargs)
-            except BaseException:
-                if observer is not None:
-                    observer.close()
-                raise
-            if observer is not None:
-                self._finish(observer, result, hook)
-            return result
-
-        return observed
-
-    def _finish(self, observer: Generator[None, Any, None], result: Any, hook: Hook) -> None:
-        try:
-            observer.send(result)
-        except StopIteration:
-            return
-        except Exception:
-            self._fail(hook)
-            return
-        observer.close()
-
-    def _fail(self, hook: Hook) -> None:
-        if not self._failed:
-            self._failed = True
-            LOGGER.exception(
-                "hicache-fsm recorder is off after a fault in %s; the engine runs on", hook.__name__
-            )
 
     # ---- the log
 
@@ -113,38 +81,64 @@ class Recorder:
         return self._view
 
     def attach(self, scheduler: Any, version: str) -> None:
-        """Start a log for a scheduler just built; without HiCache storage nothing is recorded."""
+        """Start with a scheduler just built; without HiCache storage nothing is recorded.
+
+        A log that cannot be written costs the log and nothing else.
+        """
         if not getattr(scheduler, "enable_hicache_storage", False):
             return
-        view = EngineView(scheduler)
+        self._view = view = EngineView(scheduler)
         header = view.header(version)
-        path = self._path if header["ranks"] == 1 else self._path.with_suffix(f".rank{header['rank']}.jsonl")
-        self._log = EventLog(path)
-        self._log.members({"kind": "header", "schema": 1, **header})
-        self._view = view
+        if self._path is not None:
+            path = self._path if view.ranks == 1 else self._path.with_suffix(f".rank{header['rank']}.jsonl")
+            try:
+                self._log = EventLog(path, buffered=False)
+                self._log.members({"kind": "header", "schema": 1, **header})
+            except OSError as error:
+                LOGGER.error("hicache-fsm writes no log, the engine runs on: %s", error)
+        for sink in self._sinks:
+            sink.engine(header)
+        if self._keeper is not None:
+            self._keeper.history = self.history
+            self._keeper.attach(view)
 
-    def close(self) -> None:
-        """Write the trailer, if a log was begun."""
-        if self._log is None or self._view is None or self._failed:
+    def close(self, *, finished: bool = True) -> None:
+        """End the log, if one was begun, and with ``finished`` write its trailer."""
+        self.closed = True
+        log, self._log = self._log, None
+        if log is None or self._view is None:
             return
-        idle = bool(self._view.scheduler.is_fully_idle()) and not self._operations
-        self._log.trailer(self.now, idle=idle, residue=self._view.residue())
-        self._log.close()
-        self._log = None
+        if finished:
+            idle = bool(self._view.scheduler.is_fully_idle()) and not self._operations
+            log.trailer(self.now, idle=idle, residue=self._view.residue())
+        log.close()
 
     def write(self, machine: str, event: str, **members: object) -> None:
-        """One line; members that are None are left out."""
+        """One event; members that are None are left out."""
+        if self._log is None and not self._sinks:
+            return
+        kept = {name: value for name, value in members.items() if value is not None}
         if self._log is not None:
-            kept = {name: value for name, value in members.items() if value is not None}
             self._log.members({"pass": self.now, "machine": machine, "event": event, **kept})
+        for sink in self._sinks:
+            rid = kept.get("rid")
+            sink.transition(self.now, machine, event, None if rid is None else str(rid), kept)
 
     def prefetch(self, event: str, rid: str, **members: object) -> None:
-        """One line about an attempt, with what the engine shows right now."""
+        """One event of an attempt; the log gets what the engine shows right now with it."""
         attempt = self._attempts.get(rid)
         if attempt is None or self._view is None:
             return
-        members["seen"] = self._view.seen(attempt.request, attempt.queued)
+        attempt.history.append((self.now, event, members.get("why")))
+        if self._log is not None:
+            members["seen"] = self._view.seen(attempt.request, attempt.queued)
         self.write("prefetch", event, rid=rid, attempt=attempt.number, **members)
+
+    def history(self, rid: str) -> list[str]:
+        """The newest events of a request that lives or ended not long ago, oldest first."""
+        attempt = self._attempts.get(rid)
+        told = self._past.get(rid, ()) if attempt is None else attempt.history
+        return [f"pass {now}  {event}{f' ({why})' if why else ''}" for now, event, why in told]
 
     # ---- attempts and operations
 
@@ -152,6 +146,8 @@ class Recorder:
         """A request enters the queue: its next attempt number, from 0."""
         before = self._attempts.get(request.rid)
         last = self._ended.pop(request.rid, -1) if before is None else before.number
+        if self._keeper is not None:
+            self._keeper.enter(request, last + 1)
         attempt = self._attempts[request.rid] = Attempt(last + 1, request)
         return attempt
 
@@ -159,9 +155,27 @@ class Recorder:
         """A request is over: keep its attempt number, let go of the request."""
         attempt = self._attempts.pop(rid, None)
         if attempt is not None:
-            self._ended[rid] = attempt.number
-            if len(self._ended) > REMEMBERED:
-                del self._ended[next(iter(self._ended))]
+            _remember(self._ended, rid, attempt.number, REMEMBERED)
+            _remember(self._past, rid, attempt.history, PAST)
+
+    def left(self, attempt: Attempt, stay: Stay, exit_: str) -> None:
+        """An attempt has left the queue or the batch: it may hold no more than ``stay`` allows."""
+        if self._keeper is not None:
+            self._keeper.leave(attempt.request, stay, exit_)
+
+    def unseen(self) -> list[Any]:
+        """Requests believed queued that the engine has in no queue and no batch; they are let go.
+
+        Where disaggregation has queues of its own, none is ever called unseen.
+        """
+        if self._view is None or self._view.scheduler.disaggregation_mode.value != "null":
+            return []
+        known = {id(request) for request in self._view.requests()}
+        waiting = [attempt for attempt in self._attempts.values() if attempt.queued]
+        gone = [attempt for attempt in waiting if id(attempt.request) not in known]
+        for attempt in gone:
+            self.retire(attempt.request.rid)
+        return [attempt.request for attempt in gone]
 
     def attempt(self, rid: str) -> Attempt | None:
         """The attempt of a request id that is queued or running, or None."""
@@ -212,3 +226,9 @@ class Recorder:
     def operation_of(self, request: Any) -> Any:
         """The live operation of a request in the engine, or None."""
         return None if self._view is None else self._view.live_operation(key_of(request))
+
+
+def _remember(table: dict[str, Any], rid: str, value: Any, most: int) -> None:
+    table[rid] = value
+    if len(table) > most:
+        del table[next(iter(table))]

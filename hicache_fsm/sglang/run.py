@@ -13,10 +13,22 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .settings import EngineSettings, IoLatency
+from .modes import InvariantViolation
+from .settings import EngineSettings, FaultPlan, IoLatency, survivable_faults
+
+if TYPE_CHECKING:
+    from .harness.workload import Session
+
+
+STRICT_EXIT = 3
+"""Exit code of a run that strict mode ended."""
+STRICT_TOLD = "strict: "
+"""What goes before the finding in its output."""
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -29,6 +41,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--outputs", type=Path, help="JSON of finish reason, tokens and admissions per request"
     )
+    parser.add_argument("--report", type=Path, help="JSON of what the plugin found, repaired and left")
     parser.add_argument("--mode", default="buffer_only", choices=["buffer_only", "cache"])
     parser.add_argument("--storage", default="sim", choices=["sim", "file"])
     parser.add_argument(
@@ -42,10 +55,31 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--retry-interval", type=int, default=3, help="passes between a miss and its re-issue"
     )
     parser.add_argument("--retry-attempts", type=int, default=2, help="re-issues a request may spend")
+    parser.add_argument("--requests", type=int, help="exactly so many requests, instead of --sessions")
     parser.add_argument("--sessions", type=int, default=32)
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument(
         "--retract-interval", type=int, default=40, help="force a retraction every N decode steps"
+    )
+    parser.add_argument(
+        "--host-ratio", type=float, default=2.0, help="host pool as a multiple of the device pool"
+    )
+    parser.add_argument(
+        "--faults",
+        type=float,
+        nargs="?",
+        const=0.2,
+        default=0.0,
+        metavar="SHARE",
+        help="share of the storage calls that are answered late, short, wrongly or not at all",
+    )
+    parser.add_argument("--fault-kinds", help="only these faults, separated by commas")
+    parser.add_argument(
+        "--stage-aborts",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="share of the requests aborted at a stage",
     )
     parser.add_argument("--real-time", action="store_true", help="storage answers in seconds, not in passes")
     parser.add_argument("--no-record", action="store_true", help="run without the recorder")
@@ -62,6 +96,7 @@ def settings_of(options: argparse.Namespace) -> EngineSettings:
         policy=options.policy,
         page_size=options.page_size,
         pool_tokens=options.pool_tokens,
+        host_ratio=options.host_ratio,
         chunk_tokens=options.chunk_tokens,
         seed=options.seed,
         cache=not options.no_cache,
@@ -72,11 +107,34 @@ def settings_of(options: argparse.Namespace) -> EngineSettings:
     )
 
 
+def _log_to_stdout() -> None:
+    """SGLang warns of each model that it cannot import: of warnings, only this package's are shown."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.ERROR, handlers=[handler])
+    ours = logging.getLogger("hicache_fsm")
+    ours.setLevel(logging.INFO)
+    ours.addHandler(handler)
+    ours.propagate = False
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play the workload; 0 when it drained, 2 with one line on standard error for a wrong setting."""
+    """Play the workload.
+
+    0 when it drained, ``STRICT_EXIT`` with the history of the request when strict mode raised, 2 with one line
+    on standard error for a wrong setting.
+    """
     options = parse(argv)
     try:
         settings = settings_of(options)
+        from .harness.workload import WorkloadPlan, make_sessions
+
+        plan = WorkloadPlan(requests=options.requests, sessions=options.sessions, turns=options.turns)
+        sessions = make_sessions(plan, settings.seed, settings.context_tokens)
+        kinds = options.fault_kinds.split(",") if options.fault_kinds else survivable_faults(settings.version)
+        faults = FaultPlan(options.faults, tuple(kinds))
+        if options.faults and settings.latency is None:
+            raise ValueError("--faults are counted in passes: leave out --real-time")
     except ValueError as error:
         print(f"sglang run: {error}", file=sys.stderr)
         return 2
@@ -85,26 +143,60 @@ def main(argv: Sequence[str] | None = None) -> int:
             "SGLANG_TEST_RETRACT": "1",
             "SGLANG_TEST_RETRACT_INTERVAL": str(settings.retract_interval),
         }
-    logging.disable(logging.WARNING)  # SGLang warns of each model that it cannot import
+    _log_to_stdout()
+    if faults.share:
+        logging.getLogger("sglang").setLevel(logging.CRITICAL)  # it logs a traceback for each planted error
+    return _play(options, settings, sessions, faults)
+
+
+def _play(
+    options: argparse.Namespace, settings: EngineSettings, sessions: list[Session], plan: FaultPlan
+) -> int:
     began = time.monotonic()
-    # only here: importing the harness imports SGLang
+    # only here: importing the engine imports SGLang
+    from .harness.aborts import StageAborts
+    from .harness.driver import Driver
+    from .harness.faults import StorageFaults
     from .harness.stepped import SteppedScheduler
-    from .harness.workload import Driver, WorkloadPlan, make_sessions
 
     def progress(line: str) -> None:
         print(f"{time.monotonic() - began:7.1f} s  {line}", flush=True)
 
-    plan = WorkloadPlan(sessions=options.sessions, turns=options.turns)
+    def report(counts: Counter[str]) -> str:
+        return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+
     with tempfile.TemporaryDirectory(prefix="hicache-fsm-") as folder:
         engine = SteppedScheduler(settings, Path(folder))
         progress(
             f"sglang {settings.version} built, {settings.mode}, {settings.storage}, page {settings.page_size}"
         )
+        faults = StorageFaults(engine, plan, settings.seed) if plan.share else None
+        aborts = StageAborts(engine, options.stage_aborts, settings.seed) if options.stage_aborts else None
+        plugin = getattr(engine.scheduler, "hicache_fsm", None)
         try:
-            counts = Driver(engine, make_sessions(plan, settings.seed, settings.context_tokens)).run(progress)
+            counts = Driver(engine, sessions, aborts).run(progress)
+            if plugin is not None:
+                plugin.audit()
+        except InvariantViolation as violation:
+            progress(f"{STRICT_TOLD}{violation}")
+            return STRICT_EXIT
         finally:
+            if plugin is not None:
+                plugin.close()  # before the storage threads go: the last audit sees the engine as it ran
             engine.close()
-    progress(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
+        progress(report(counts))
+        if faults is not None:
+            progress(f"storage faults: {report(faults.counts)}")
+        if aborts is not None:
+            progress(f"aborted while: {report(aborts.counts)}")
+        if plugin is not None:
+            progress(f"plugin {plugin.summary()}")
+            for line in plugin.keeper.leftovers():
+                progress(f"left: {line}")
+            if options.report:
+                told = plugin.report() | {"faults": dict(faults.counts) if faults is not None else {}}
+                told |= {"aborted_at": dict(aborts.counts) if aborts is not None else {}}
+                options.report.write_text(json.dumps(told))
     if options.outputs:
         outputs = {
             rid: {"finish": output.finish, "tokens": output.tokens, "admitted": output.admitted}

@@ -25,6 +25,42 @@ class IoLatency:
     write: int = 4
 
 
+FAULTS = ("late", "short", "wrong", "error", "silent")
+"""How a storage call may go wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """How often storage misbehaves, and how.
+
+    ``late``: the answer takes ``late_passes`` more. ``short``: some trailing pages are missing, or a write is
+    refused. ``wrong``: a question is told that all is stored, a read delivers nothing, a write reports what it
+    did not store. ``error``: the call raises. ``silent``: no answer for ``silent_passes``, then none at all.
+    """
+
+    share: float = 0.2
+    """Share of the calls that go wrong."""
+    kinds: tuple[str, ...] = FAULTS
+    late_passes: tuple[int, int] = (5, 30)
+    silent_passes: tuple[int, int] = (60, 120)
+    silent_share: float = 0.1
+    """Share of the faults drawn as silent that are: each stops a thread for long."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share of faulty storage calls is {self.share}; it goes from 0 to 1")
+        unknown = sorted(set(self.kinds) - set(FAULTS))
+        if unknown or not self.kinds:
+            raise ValueError(
+                f"unknown storage fault {', '.join(unknown) or 'none'}; there are {', '.join(FAULTS)}"
+            )
+
+
+def survivable_faults(version: str) -> tuple[str, ...]:
+    """The faults that an engine of ``version`` lives through: in 0.5.19 a call that raises ends its thread."""
+    return tuple(fault for fault in FAULTS if version != "0.5.19" or fault != "error")
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """One engine. Sizes are tokens, periods are scheduling passes."""

@@ -5,6 +5,8 @@ Every read is plain attribute access on the scheduler's thread; nothing here cha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -25,6 +27,15 @@ def operation_key(operation: Any) -> Any:
     return operation.request_id if handle is None else handle
 
 
+@dataclass(frozen=True, slots=True)
+class HostNode:
+    """A tree node as far as host memory goes; ``host_indices`` are host slots, or None."""
+
+    name: str
+    host_indices: Any
+    host_locks: int
+
+
 class EngineView:
     """One scheduler's cache, as the recorder sees it."""
 
@@ -33,7 +44,7 @@ class EngineView:
         self.scheduler = scheduler
         self.tree = scheduler.tree_cache
         self.controller = self.tree.cache_controller
-        self.pipeline = getattr(self.tree, "buffer_pipeline", None)
+        self.pipeline: Any = getattr(self.tree, "buffer_pipeline", None)
         self._retries = hasattr(self.tree, "storage_prefetch_retries")
 
     @property
@@ -88,6 +99,212 @@ class EngineView:
         if self._retries:
             return len(self.tree.storage_prefetch_retries._pending)
         return len(self.tree._storage_prefetch_missed_rids)
+
+    # ---- what is filed under one key
+
+    def holdings(self, key: Any) -> dict[str, int]:
+        """What is filed under a key, by the names of ``ledger.Kind``, with tokens where it has a size.
+
+        Copies in flight are filed by acknowledgement instead: see ``fill``.
+        """
+        tree, pipeline = self.tree, self.pipeline
+        held: dict[str, int] = {}
+        if self.marked(key):
+            held["marker"] = 1
+        # most maps are empty most of the time, and hashing a handle costs more than looking whether they are
+        if (entries := tree.ongoing_prefetch) and (entry := entries.get(key)) is not None:
+            held["entry"] = len(entry.prefetch_key)
+        if (waits := self._waits()) and key in waits:
+            held["wait"] = 1
+        if credits_ := tree.prefetch_loaded_tokens_by_reqid:
+            credit = credits_.get(key)
+            if credit is not None:
+                held["credit"] = int(credit)
+        if pipeline is not None:
+            if (locks := pipeline.anchor_locks) and (lock := locks.get(key)) is not None:
+                held["pin"] = int(lock.tokens)
+            if (contexts := pipeline._prefetch_prefix_ctx) and key in contexts:
+                held["context"] = 1
+            if (holds := pipeline.staged_prefetches) and (hold := holds.get(key)) is not None:
+                held["hold"] = int(hold.num_tokens)
+        return held
+
+    def counts(self) -> list[tuple[str, int]]:
+        """How many keys hold each kind, for the whole engine."""
+        tree, pipeline = self.tree, self.pipeline
+        counted = [
+            ("marker", self.markers()),
+            ("entry", len(tree.ongoing_prefetch)),
+            ("wait", len(self._waits())),
+            ("credit", len(tree.prefetch_loaded_tokens_by_reqid)),
+        ]
+        if pipeline is not None:
+            counted += [
+                ("pin", len(pipeline.anchor_locks)),
+                ("context", len(pipeline._prefetch_prefix_ctx)),
+                ("hold", len(pipeline.staged_prefetches)),
+                ("fill", self._filling()),
+            ]
+        return counted
+
+    def _filling(self) -> int:
+        fills = self.pipeline.ongoing_buffer_load_back
+        return len({self._fill_key(fill) for fill in fills.values()}) if fills else 0
+
+    def filed_keys(self) -> set[Any]:
+        """Every key that anything is filed under, and the ids of all markers."""
+        tree, pipeline = self.tree, self.pipeline
+        keys = {*tree.ongoing_prefetch, *self._waits(), *tree.prefetch_loaded_tokens_by_reqid}
+        if self._retries:
+            keys.update(tree.storage_prefetch_retries._pending)
+        else:
+            keys.update(tree._storage_prefetch_missed_rids)
+        if pipeline is not None:
+            keys.update(pipeline.anchor_locks, pipeline._prefetch_prefix_ctx, pipeline.staged_prefetches)
+            keys.update(self._fill_key(fill) for fill in pipeline.ongoing_buffer_load_back.values())
+        return keys
+
+    def waits_for(self, key: Any) -> bool:
+        """Whether a key has a wait budget."""
+        return key in self._waits()
+
+    def collects(self, tree: Any, key: Any) -> bool:
+        """Whether an admission scan that collects a key's loaded tokens would change anything."""
+        if key in tree.prefetch_loaded_tokens_by_reqid:
+            return True
+        return not self._retries and key in tree._storage_prefetch_missed_rids
+
+    def _waits(self) -> Any:
+        return getattr(self.tree, "_storage_prefetch_wait", {})
+
+    @staticmethod
+    def _fill_key(fill: Any) -> Any:
+        return fill.request if hasattr(fill, "request") else fill.req_id
+
+    def occupied_by(self, key: Any, held: dict[str, int]) -> int:
+        """Host tokens counted against prefetches for a key that has these ``holdings``."""
+        tree, pipeline = self.tree, self.pipeline
+        occupied = 0
+        if "entry" in held:
+            entry = tree.ongoing_prefetch[key]
+            if self._retries:
+                occupied = tree._prefetch_occupied_span(
+                    entry.prefetch_key, entry.host_indices, operation=entry.operation
+                )
+            else:
+                occupied = tree._prefetch_occupied_span(entry.prefetch_key, entry.host_indices)
+        if "hold" in held:
+            occupied += pipeline.staged_prefetches[key].occupied_tokens
+        return int(occupied)
+
+    @staticmethod
+    def fill_id(hold: Any) -> int:
+        """The acknowledgement id that the copy of a hold will have: upstream's ``load_back_id``."""
+        return -int(hold.operation_id) - 1
+
+    def fill(self, ack_id: int) -> Any:
+        """The copy in flight of an acknowledgement id, or None."""
+        return None if self.pipeline is None else self.pipeline.ongoing_buffer_load_back.get(ack_id)
+
+    def key_of_operation(self, operation: Any) -> Any:
+        """The key that a storage operation was issued for."""
+        return operation_key(operation)
+
+    @property
+    def pin_cap_tokens(self) -> int:
+        """The most tokens that pins may hold; 0 where there are none."""
+        return 0 if self.pipeline is None else int(self.pipeline.anchor_lock_cap_tokens)
+
+    # ---- what an audit reads
+
+    def host_pool(self) -> Any:
+        """The KV pool in host memory."""
+        group = self.controller.mem_pool_host
+        anchor = getattr(group, "anchor_entry", None)
+        return group if anchor is None else anchor.host_pool
+
+    def tree_nodes(self) -> Iterator[HostNode]:
+        """All nodes, where the tree is the Python one; nothing where it is compiled and cannot be walked."""
+        collect = getattr(self.tree.tree_core, "_collect_all_nodes", None)
+        for node in () if collect is None else collect():
+            base = node.component_data[0]
+            yield HostNode(str(node.id), base.host_value, int(base.host_lock_ref))
+
+    @property
+    def all_host_owners_known(self) -> bool:
+        """Whether every owner of a host slot can be listed now.
+
+        In cache mode the tree owns slots: it must be walkable, and at rest, as a write shows only when done.
+        """
+        if self.pipeline is not None:
+            return True
+        return hasattr(self.tree.tree_core, "_collect_all_nodes") and self.at_rest
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is queued, running, or in flight between the tiers.
+
+        0.5.19 calls an engine idle whose buffered writes are still on their way to the host.
+        """
+        writes = self.pipeline is not None and bool(
+            self.pipeline.ongoing_write_through or self.pipeline.ongoing_backup
+        )
+        return not writes and bool(self.scheduler.is_fully_idle())
+
+    def storage_busy(self) -> bool:
+        """Whether something is on its way between the scheduler and storage."""
+        queues = (
+            "prefetch_queue",
+            "prefetch_buffer",
+            "prefetch_hit_queue",
+            "ack_prefetch_queue",
+            "backup_queue",
+        )
+        return any(getattr(self.controller, name).qsize() for name in queues)
+
+    def sessions_hold_kv(self) -> bool:
+        """Whether a streaming session keeps device memory across turns."""
+        return bool(self.tree.session.any_holding_kv())
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether there are pools beside the KV pool, which the device audit does not cover."""
+        return len(self.tree.tree_components) > 1
+
+    def requests(self) -> Iterator[Any]:
+        """Every request that is queued, running, or between the two."""
+        scheduler = self.scheduler
+        yield from scheduler.waiting_queue
+        yield from scheduler.grammar_manager.grammar_queue
+        for batch in (scheduler.running_batch, scheduler.last_batch, scheduler.cur_batch_for_debug):
+            if batch is not None:
+                yield from batch.reqs
+        if scheduler.chunked_req is not None:
+            yield scheduler.chunked_req
+
+    @property
+    def parked_count(self) -> int:
+        """How many known hits wait for room."""
+        return 0 if self.pipeline is None else len(self.pipeline.pending_hit_allocs)
+
+    def believed_pages(self) -> int:
+        """Pages believed stored, over all pools; 0 in cache mode."""
+        beliefs = self.tree.storage_existence_cache
+        pools = getattr(beliefs, "_pools", None)
+        return len(beliefs._entries) if pools is None else sum(len(pool._entries) for pool in pools.values())
+
+    @property
+    def pipeline_ranks(self) -> int:
+        """Ranks of pipeline parallelism."""
+        return int(getattr(self.tree, "pp_size", 1))
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of tensor parallelism, which must all decide alike."""
+        group = getattr(self.tree, "tp_group", None)
+        return int(group.size() if group is not None else 1)
+
+    # ---- the engine
 
     @staticmethod
     def _memory() -> Any:
@@ -148,7 +365,7 @@ class EngineView:
             "pool_tokens": int(scheduler.token_to_kv_pool_allocator.size),
             "host_tokens": int(self.controller.mem_pool_host.size),
             "rank": int(group.rank() if rank is None and group is not None else rank or 0),
-            "ranks": int(group.size() if group is not None else 1),
+            "ranks": self.ranks,
         }
         if self.pipeline is not None:
             members["pin_cap_tokens"] = int(self.pipeline.anchor_lock_cap_tokens)

@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
+from hicache_fsm.sglang.guard import Guard
 from hicache_fsm.sglang.recorder import Recorder
 
 Observer = Generator[None, Any, None]
+
+
+@pytest.fixture
+def guard() -> Guard:
+    return Guard()
 
 
 @pytest.fixture
@@ -19,19 +25,19 @@ def recorder(tmp_path: Path) -> Recorder:
     return Recorder(tmp_path / "log.jsonl")
 
 
-def test_an_observer_sees_the_result_and_cannot_change_it(recorder: Recorder) -> None:
+def test_an_observer_sees_the_result_and_cannot_change_it(guard: Guard) -> None:
     seen = []
 
     def observer(value: int) -> Observer:
         result = yield
         seen.append((value, result))
 
-    observed = recorder.around(observer)
+    observed = guard.around(observer)
     assert observed(lambda value: value * 2, 21) == 42
     assert seen == [(21, 42)]
 
 
-def test_an_exception_of_the_engine_passes_through_and_leaves_no_context_behind(recorder: Recorder) -> None:
+def test_an_exception_of_the_engine_passes_through_and_leaves_no_context_behind(guard: Guard) -> None:
     context = []
 
     def observer() -> Observer:
@@ -45,13 +51,13 @@ def test_an_exception_of_the_engine_passes_through_and_leaves_no_context_behind(
         raise KeyError("engine")
 
     with pytest.raises(KeyError, match="engine"):
-        recorder.around(observer)(broken)
+        guard.around(observer)(broken)
     assert context == []
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_fault_of_the_recorder_is_told_once_and_the_engine_runs_on(
-    recorder: Recorder, caplog: pytest.LogCaptureFixture, when: str
+    guard: Guard, caplog: pytest.LogCaptureFixture, when: str
 ) -> None:
     calls = []
 
@@ -65,7 +71,7 @@ def test_a_fault_of_the_recorder_is_told_once_and_the_engine_runs_on(
         calls.append(value)
         return value
 
-    observed = recorder.around(observer)
+    observed = guard.around(observer)
     with caplog.at_level(logging.ERROR):
         assert [observed(engine, value) for value in range(5)] == list(range(5))
     assert calls == list(range(5))
@@ -73,11 +79,11 @@ def test_a_fault_of_the_recorder_is_told_once_and_the_engine_runs_on(
     assert "the engine runs on" in caplog.text
 
 
-def test_an_observer_whose_signature_does_not_fit_is_a_fault_of_the_recorder(recorder: Recorder) -> None:
+def test_an_observer_whose_signature_does_not_fit_is_a_fault_of_the_recorder(guard: Guard) -> None:
     def observer() -> Observer:
         yield
 
-    assert recorder.around(observer)(lambda one, two: one + two, 1, two=2) == 3
+    assert guard.around(observer)(lambda one, two: one + two, 1, two=2) == 3
 
 
 def test_without_an_engine_nothing_is_written(recorder: Recorder, tmp_path: Path) -> None:

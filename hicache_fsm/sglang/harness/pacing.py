@@ -149,6 +149,8 @@ class IoClock:
         # upstream of a queue before the queue, so that one look in order is enough
         for feed, thread in zip(FEEDS, THREADS, strict=True):
             while not self._at_rest(feed, thread):
+                if not getattr(self._controller, thread).is_alive():
+                    raise SettleError(f"{thread} has ended: SGLang will never take its work up again")
                 if time.monotonic() > give_up:
                     raise SettleError(f"{thread} did not settle within {self._limit_s:.0f} s")
                 self._gate_pause()

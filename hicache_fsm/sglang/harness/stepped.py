@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,10 +103,17 @@ class SteppedScheduler:
     Import this module after the environment variables of SGLang are set; building takes seconds.
     """
 
-    def __init__(self, settings: EngineSettings, folder: Path, *, plugins: bool = True) -> None:
+    def __init__(
+        self,
+        settings: EngineSettings,
+        folder: Path,
+        *,
+        plugins: bool = True,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> None:
         """``folder`` takes the model; ``plugins`` loads those that ``SGLANG_PLUGINS`` allows.
 
-        Raises what SGLang raises.
+        ``overrides`` are ``ServerArgs`` fields that go before those of ``settings``. Raises what SGLang raises.
         """
         adapter = versions.adapter(settings.version)
         if plugins:
@@ -117,7 +124,7 @@ class SteppedScheduler:
 
         self.settings = settings
         self.outputs: dict[str, RequestOutput] = {}
-        server_args = ServerArgs(**server_arguments(settings, folder))
+        server_args = ServerArgs(**{**server_arguments(settings, folder), **(overrides or {})})
         shims.apply(adapter)
         self.scheduler: Any = adapter.build(server_args, PortArgs.init_new(server_args))
         sink = _Sink(self.outputs)
@@ -126,12 +133,22 @@ class SteppedScheduler:
         object.__setattr__(self.scheduler.ipc_channels, "send_to_tokenizer", sink)
         self.passes = 0
         """Scheduling passes done so far."""
+        self.hold_decode = False
+        """Running requests stay as they are: a pass that would decode runs nothing."""
         self._running: set[str] = set()
         controller = getattr(self.scheduler.tree_cache, "cache_controller", None)
         paced = settings.cache and settings.latency is not None
         self.clock = IoClock(controller, settings.latency) if paced and settings.latency else None
 
-    def submit(self, rid: str, tokens: Sequence[int], *, max_new_tokens: int, greedy: bool = True) -> None:
+    def submit(
+        self,
+        rid: str,
+        tokens: Sequence[int],
+        *,
+        max_new_tokens: int,
+        greedy: bool = True,
+        priority: int | None = None,
+    ) -> None:
         """Queue a request of prompt ``tokens``; the first storage question is asked inside this call."""
         from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
         from sglang.srt.sampling.sampling_params import SamplingParams
@@ -154,6 +171,7 @@ class SteppedScheduler:
             top_logprobs_num=0,
             token_ids_logprob=None,
             stream=False,
+            priority=priority,
         )
         with torch.inference_mode():
             self.scheduler.process_input_requests([request])
@@ -177,6 +195,8 @@ class SteppedScheduler:
             )
             scheduler.running_batch = plan.running_batch
             batch = plan.batch_to_run
+            if self.hold_decode and batch is plan.running_batch:
+                batch = None
             scheduler.cur_batch_for_debug = batch
             admitted = self._note_admissions(batch)
             if batch:

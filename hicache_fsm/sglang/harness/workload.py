@@ -7,12 +7,10 @@ compared token by token. Time is counted in scheduling passes.
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from .model import VOCABULARY
-from .stepped import SteppedScheduler
 
 FIRST_TOKEN = 3
 """Smaller ids are reserved by the tokenizer the model pretends to have."""
@@ -22,6 +20,8 @@ FIRST_TOKEN = 3
 class WorkloadPlan:
     """Shape of a workload; lengths are tokens."""
 
+    requests: int | None = None
+    """Exactly so many requests, in as many sessions as that takes; None: what ``sessions`` and ``turns`` give."""
     sessions: int = 32
     turns: int = 4
     families: int = 3
@@ -59,15 +59,25 @@ class Session:
 
 
 def make_sessions(plan: WorkloadPlan, seed: int, context_tokens: int) -> list[Session]:
-    """The sessions of ``plan``; a session ends early where its prompt would outgrow ``context_tokens``."""
+    """The sessions of ``plan``; a session ends early where its prompt would outgrow ``context_tokens``.
+
+    Raises ``ValueError`` for a number of requests below 1, or when no prompt fits.
+    """
+    if plan.requests is not None and plan.requests < 1:
+        raise ValueError(f"{plan.requests} requests: at least one is needed")
+    if plan.shared_tokens + plan.turn_tokens[1] + plan.output_tokens[1] >= context_tokens - 8:
+        raise ValueError(f"a first prompt does not fit a context of {context_tokens} tokens")
     rng = random.Random(seed)
 
-    def tokens(count: int) -> list[int]:
-        return [rng.randrange(FIRST_TOKEN, VOCABULARY) for _ in range(count)]
+    def tokens(length: int) -> list[int]:
+        return [rng.randrange(FIRST_TOKEN, VOCABULARY) for _ in range(length)]
 
     heads = [tokens(plan.shared_tokens) for _ in range(plan.families)]
-    sessions = []
-    for index in range(plan.sessions):
+    sessions: list[Session] = []
+    made = 0
+    for index in count() if plan.requests is not None else range(plan.sessions):
+        if plan.requests is not None and made >= plan.requests:
+            break
         barrier = rng.random() < plan.barrier_share
         prompt = list(heads[index % plan.families])
         turns = []
@@ -78,63 +88,8 @@ def make_sessions(plan: WorkloadPlan, seed: int, context_tokens: int) -> list[Se
             if len(prompt) + new >= context_tokens - 8:
                 break
             turns.append(Turn(f"s{index:02d}t{number}", tuple(prompt), new, abort))
+        if plan.requests is not None:
+            del turns[plan.requests - made :]
+            made += len(turns)
         sessions.append(Session(index, index * plan.stagger, barrier, tuple(turns)))
     return sessions
-
-
-class Driver:
-    """Plays sessions on an engine, one pass at a time."""
-
-    def __init__(self, engine: SteppedScheduler, sessions: list[Session]) -> None:
-        self._engine = engine
-        self._waiting: list[tuple[Session, Iterator[Turn]]] = [(s, iter(s.turns)) for s in sessions]
-        self._live: dict[str, tuple[Session, Iterator[Turn]]] = {}
-        self._aborts: dict[str, int] = {}
-
-    def _submit_ready(self) -> None:
-        still = []
-        for session, turns in self._waiting:
-            held_back = session.barrier and session.turns and self._engine.writes_in_flight
-            if self._engine.passes < session.start or held_back:
-                still.append((session, turns))
-                continue
-            turn = next(turns, None)
-            if turn is None:
-                continue
-            self._engine.submit(turn.rid, turn.prompt, max_new_tokens=turn.max_new_tokens)
-            self._live[turn.rid] = (session, turns)
-            if turn.abort_after is not None:
-                self._aborts[turn.rid] = self._engine.passes + turn.abort_after
-        self._waiting = still
-
-    def _abort_due(self) -> None:
-        for rid in [rid for rid, due in self._aborts.items() if due <= self._engine.passes]:
-            del self._aborts[rid]
-            if rid in self._live:
-                self._engine.abort(rid)
-
-    def _collect(self) -> None:
-        for rid in [rid for rid in self._live if self._engine.outputs[rid].finish is not None]:
-            self._waiting.append(self._live.pop(rid))
-            self._aborts.pop(rid, None)
-
-    def run(self, progress: Callable[[str], None], *, limit: int = 50_000, every: int = 500) -> Counter[str]:
-        """Play to the end and drain; how many requests ended how, and ``passes``.
-
-        Raises ``RuntimeError`` after ``limit`` passes.
-        """
-        while self._waiting or self._live:
-            if self._engine.passes >= limit:
-                raise RuntimeError(f"{len(self._live)} requests still alive after {limit} passes")
-            self._submit_ready()
-            self._abort_due()
-            self._engine.step()
-            self._collect()
-            if self._engine.passes % every == 0:
-                progress(
-                    f"pass {self._engine.passes}: {len(self._live)} alive, {len(self._waiting)} between turns"
-                )
-        self._engine.drain()
-        counts = Counter(str(output.finish) for output in self._engine.outputs.values())
-        counts["passes"] = self._engine.passes
-        return counts

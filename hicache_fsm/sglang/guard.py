@@ -1,0 +1,90 @@
+"""The wall between the plugin and the engine: a fault of the plugin switches the plugin off, and no more."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Generator
+from typing import Any
+
+from .modes import InvariantViolation
+
+LOGGER = logging.getLogger(__name__)
+Hook = Callable[..., Generator[None, Any, None]]
+Touch = Callable[..., None]
+When = Callable[..., bool]
+
+
+class Guard:
+    """Makes hooks for SGLang's registry. ``failed`` says that the plugin is off after a fault.
+
+    ``InvariantViolation`` is no fault: strict mode means it to reach the engine.
+    """
+
+    def __init__(self) -> None:
+        self.failed = False
+
+    def around(self, hook: Hook, touch: Touch | None = None, when: When | None = None) -> Callable[..., Any]:
+        """An AROUND hook from a generator: up to its ``yield`` before the call, the rest after it.
+
+        ``touch`` is called first, with the call's arguments. The generator costs more than a microsecond, so
+        ``when`` says from the same arguments whether this call matters at all.
+        """
+
+        @functools.wraps(hook)
+        def observed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if self.failed:
+                return original(*args, **kwargs)
+            observer: Generator[None, Any, None] | None = None
+            try:
+                if touch is not None:
+                    touch(*args, **kwargs)
+                if when is None or when(*args, **kwargs):
+                    observer = hook(*args, **kwargs)
+                    next(observer)
+            except InvariantViolation:
+                raise
+            except Exception:
+                observer = None
+                self.fail(hook.__name__)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                if observer is not None:
+                    observer.close()
+                raise
+            if observer is not None:
+                self._finish(observer, result, hook.__name__)
+            return result
+
+        return observed
+
+    def before(self, touch: Touch, name: str) -> Callable[..., None]:
+        """A BEFORE hook that leaves the arguments as they are."""
+
+        def touched(*args: Any, **kwargs: Any) -> None:
+            if not self.failed:
+                try:
+                    touch(*args, **kwargs)
+                except Exception:
+                    self.fail(name)
+
+        return touched
+
+    def _finish(self, observer: Generator[None, Any, None], result: Any, name: str) -> None:
+        try:
+            observer.send(result)
+        except StopIteration:
+            return
+        except InvariantViolation:
+            raise
+        except Exception:
+            self.fail(name)
+            return
+        observer.close()
+
+    def fail(self, name: str) -> None:
+        """Switch the plugin off, inside the ``except`` clause of the fault; only the first one is told."""
+        if not self.failed:
+            self.failed = True
+            LOGGER.exception("hicache-fsm is off after a fault in %s; the engine runs on", name)

@@ -1,0 +1,102 @@
+"""What the plugin does with what it finds, and how an operator says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from .sink import Finding
+
+MODE = "HICACHE_FSM_MODE"
+LOG = "HICACHE_FSM_LOG"
+METRICS = "HICACHE_FSM_METRICS"
+AUDIT_PASSES = "HICACHE_FSM_AUDIT_PASSES"
+ALLOW = "HICACHE_FSM_ALLOW"
+RETRIES = "HICACHE_FSM_RETRIES"
+VARIABLES = (MODE, LOG, METRICS, AUDIT_PASSES, ALLOW, RETRIES)
+"""All variables that the plugin reads."""
+FALSE = ("", "0", "false", "no", "off")
+
+
+class Mode(StrEnum):
+    """How far the plugin goes."""
+
+    OFF = "off"
+    """No hook is registered."""
+    OBSERVE = "observe"
+    """Says what it finds and changes nothing."""
+    ENFORCE = "enforce"
+    """Gives back what nobody living owns."""
+    STRICT = "strict"
+    """Raises ``InvariantViolation``."""
+
+
+class InvariantViolation(Exception):  # noqa: N818 - the design's name
+    """Something is owned by nobody, or a book does not add up, in an engine that runs ``strict``.
+
+    ``history`` holds the newest events of the attempt, oldest first; ``others`` what was found with it.
+    """
+
+    def __init__(self, finding: Finding, history: Sequence[str] = (), others: Sequence[Finding] = ()) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+        self.history = tuple(history)
+        self.others = tuple(others)
+
+    def __str__(self) -> str:
+        more = [f"and {len(self.others)} more in the same pass"] if self.others else []
+        return "\n  ".join([str(self.finding), *self.history, *more])
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The plugin's settings.
+
+    ``audit_passes`` is the distance between two full audits in scheduling passes, 0 for none but the idle
+    ones. ``allow`` names invariants whose findings are only logged in ``strict`` and left alone by ``enforce``.
+    """
+
+    mode: Mode = Mode.OFF
+    log: Path | None = None
+    metrics: bool = False
+    audit_passes: int = 0
+    allow: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.audit_passes < 0:
+            raise ValueError(f"{AUDIT_PASSES}={self.audit_passes}: passes between two audits, 0 or more")
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Read the variables. Raises ``ValueError``: one line with the variable and what it may be."""
+        log = environment.get(LOG)
+        metrics = environment.get(METRICS, "").lower() not in FALSE
+        asked = environment.get(MODE)
+        if asked is None or not asked.strip():
+            mode = Mode.OBSERVE if log or metrics else Mode.OFF
+        else:
+            mode = mode_named(asked)
+        passes = environment.get(AUDIT_PASSES) or "0"
+        if not passes.isdecimal():
+            raise ValueError(
+                f"{AUDIT_PASSES}={passes}: passes between two audits, a whole number, 0 for none"
+            )
+        return cls(
+            mode=mode,
+            log=Path(log) if log else None,
+            metrics=metrics,
+            audit_passes=int(passes),
+            allow=frozenset(name.strip() for name in environment.get(ALLOW, "").split(",") if name.strip()),
+        )
+
+
+def mode_named(name: str) -> Mode:
+    """The mode of a name. Raises ``ValueError`` with one line for an unknown one."""
+    try:
+        return Mode(name.strip().lower())
+    except ValueError:
+        known = ", ".join(Mode)
+        raise ValueError(f"{MODE}={name}: unknown mode; it may be {known}") from None

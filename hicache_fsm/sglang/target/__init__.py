@@ -1,0 +1,1 @@
+"""The real SGLang as a cache under test: every completion lands when a sequence says so."""
