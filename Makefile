@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: check test lint unit models harness sglang docs clean
+.PHONY: check test lint unit models harness soak sglang docs clean
 
 check: $(VENV)/check.stamp
 	$(BIN)/hicache-fsm check
@@ -27,7 +27,11 @@ models: $(VENV)/test.stamp
 
 # Real SGLang: one process at a time, since each brings its own I/O threads.
 harness: sglang
-	$(BIN)/python -m pytest -m sglang
+	$(BIN)/python -m pytest -m "sglang and not soak"
+
+# Larger runs of the same, by hand.
+soak: sglang
+	$(BIN)/python -m pytest -m soak
 
 sglang: $(VENV)/test.stamp
 	$(BIN)/python -m hicache_fsm.sglang.install

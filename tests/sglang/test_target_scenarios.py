@@ -28,7 +28,7 @@ def test_each_lead_comes_to_what_is_listed(targets: Callable[..., SglangTarget],
     assert compared(targets(version, in_order=True), sorted(shipped().glob("lead-*.toml"))) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_scenario_comes_to_what_is_listed(targets: Callable[..., SglangTarget], version: str) -> None:
     assert compared(targets(version), collect([shipped()])) == []
