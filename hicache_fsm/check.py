@@ -119,7 +119,7 @@ def standing(profile: Profile, invariant: Invariant, searches: Sequence[Result])
     )
     for search, verdict in verdicts:
         if verdict.outcome == "VIOLATED":
-            where = f"{search.configuration}, {len(verdict.trace or ())} steps"
+            where = f"{search.configuration}, {_many(len(verdict.trace or ()), 'step')}"
             if finding is None:
                 why = verdict.trace.about if verdict.trace else ""
                 return Standing(
@@ -137,7 +137,7 @@ def standing(profile: Profile, invariant: Invariant, searches: Sequence[Result])
             invariant.id, "finding gone", "pinned as an upstream finding, but no search shows it any more"
         )
     states = sum(search.distinct for search, _ in verdicts)
-    return Standing(invariant.id, "held", f"in {states:,} states of {len(verdicts)} configurations")
+    return Standing(invariant.id, "held", f"in {states:,} states of {_many(len(verdicts), 'configuration')}")
 
 
 def _explained(spec: Spec, profile: str, one: Standing) -> Standing:
@@ -177,3 +177,7 @@ def _standing_json(one: Standing) -> dict[str, Any]:
     trace = [list(row) for row in one.trace.rows()] if one.trace else None
     found = {"verdict": one.verdict, "why": one.why, "configuration": one.configuration, "trace": trace}
     return found if one.explained is None else {**found, "explained": one.explained.as_json()}
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

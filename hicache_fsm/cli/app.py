@@ -1,4 +1,4 @@
-"""The command line: check, replay, record, diagram, explain."""
+"""The command line: the app, its commands, and the small ones among them."""
 
 from dataclasses import asdict
 from enum import StrEnum
@@ -44,19 +44,6 @@ class Form(StrEnum):
     table = "table"
 
 
-app.command()(check)
-app.command()(tlc)
-app.command()(conform)
-app.command()(follow)
-app.command()(record)
-app.command()(prove)
-app.command()(mutate)
-app.command()(scenarios)
-app.command()(fuzz)
-app.command()(ranks)
-
-
-@app.command()
 def replay(
     logs: Annotated[list[Path], typer.Argument(help="Event logs (.jsonl, .jsonl.gz).")],
     allow_truncated: Annotated[bool, typer.Option(help="Judge the whole lines of a truncated log.")] = False,
@@ -83,7 +70,6 @@ def replay(
     raise typer.Exit(Exit.HOLDS if holds else Exit.VIOLATED)
 
 
-@app.command()
 def diagram(
     machine: Annotated[str | None, typer.Argument(help="Without it, the whole page of machines.")] = None,
     form: Annotated[
@@ -107,7 +93,12 @@ def diagram(
         typer.echo(mermaid(chosen) if form is Form.mermaid else markdown(chosen))
 
 
-app.command()(explain)
+COMMANDS = (
+    check, explain, diagram, prove, mutate, tlc, conform, follow, scenarios, fuzz, record, replay, ranks,
+)  # fmt: skip
+
+for command in COMMANDS:
+    app.command()(command)
 
 
 def main() -> None:

@@ -141,9 +141,9 @@ def check(
             if as_json:
                 print_json(report.as_json())
             raise typer.Exit(report.exit_code)
-        if engine or fair or max_memory is not None or spill is not None:
+        if engine or fair or symmetry or max_memory is not None or spill is not None:
             refuse(
-                "--engine, --fair, --max-memory and --spill go with bounds: name one, such as --requests 3"
+                "--engine, --fair, --symmetry, --max-memory and --spill go with bounds: name one, such as --requests 3"
             )
         with progress("searching") as tell:
             whole = run_check(

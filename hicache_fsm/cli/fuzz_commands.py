@@ -53,6 +53,8 @@ def fuzz(
     with bad_input():
         chosen = _target(target, profile)
         strict = exact if exact is not None else (target, profile) == ("runtime", "recommended")
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
         _register(backend)
         try:
             with _bar(minutes * 60) as tell:
@@ -81,12 +83,15 @@ def fuzz(
         ]
         print_json(report)
     else:
-        show_campaign(Console(), campaign, written)
+        again = f"{target} --profile {profile}" if target in ("runtime", "model") else target
+        show_campaign(Console(), campaign, written, again)
     raise typer.Exit(Exit.VIOLATED if campaign.findings else Exit.HOLDS)
 
 
-def show_campaign(console: Console, campaign: "Campaign", written: list[tuple[Path | None, str]]) -> None:
-    """What was reached, then each finding with its scenario, or the file that has it."""
+def show_campaign(
+    console: Console, campaign: "Campaign", written: list[tuple[Path | None, str]], again: str
+) -> None:
+    """What was reached, then each finding with its scenario, or the command that drives it on target `again`."""
     table = load_spec().machines["prefetch"]
     coverage = campaign.coverage.as_json(table)
     rate = campaign.steps / max(campaign.seconds, 0.001)
@@ -100,9 +105,10 @@ def show_campaign(console: Console, campaign: "Campaign", written: list[tuple[Pa
         highlight=False,
     )
     if coverage["missing"]:
-        console.print(f"  not seen: {', '.join(coverage['missing'])}", highlight=False)
+        console.print(f"  not seen: {', '.join(coverage['missing'])}", highlight=False, soft_wrap=True)
     for title, counts in (("state", coverage["states"]), ("exit", coverage["exits"])):
-        console.print(f"  by {title}: {', '.join(f'{k} {v:,}' for k, v in counts.items())}", highlight=False)
+        told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        console.print(f"  by {title}: {told}", highlight=False, soft_wrap=True)
     if not campaign.findings:
         console.print("holds: nothing was found", style="bold")
         return
@@ -117,11 +123,12 @@ def show_campaign(console: Console, campaign: "Campaign", written: list[tuple[Pa
     console.print(findings)
     for path, text in written:
         console.print(
-            f"  hicache-fsm scenarios {path} --target {campaign.target}" if path else f"\n{escape(text)}",
+            f"  hicache-fsm scenarios {path} --target {again}" if path else f"\n{escape(text)}",
             highlight=False,
             soft_wrap=True,
         )
-    console.print(f"{len(campaign.findings)} findings", style="bold red")
+    count = len(campaign.findings)
+    console.print(f"violated: {count} finding{'s' if count > 1 else ''}", style="bold red", highlight=False)
 
 
 def _target(name: str, profile: str) -> "Target":

@@ -64,7 +64,11 @@ def show_proofs(console: Console, report: "ProofReport") -> None:
         _show_proof(console, proof)
     words = {0: "holds", 1: "NOT PROVED", 3: "UNDETERMINED"}
     proved = sum(proof.verdict == "proved" for proof in report.proofs)
-    line = f"{words[report.exit_code]}: {proved} of {len(report.proofs)} proved in {report.seconds:.1f} s"
+    known = sum(proof.verdict == "upstream finding" for proof in report.proofs)
+    found = f", {known} upstream finding{'s' if known > 1 else ''}," if known else ""
+    line = (
+        f"{words[report.exit_code]}: {proved} of {len(report.proofs)} proved{found} in {report.seconds:.1f} s"
+    )
     console.print(line, style="bold", highlight=False)
 
 

@@ -12,7 +12,7 @@ from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
 from hicache_fsm.cli.render import progress, show_replay
 from hicache_fsm.replay import judge_file
 from hicache_fsm.sglang.modes import ALLOW, AUDIT_PASSES, MODE, Mode, Options
-from hicache_fsm.sglang.record import StrictError
+from hicache_fsm.sglang.record import EngineEndedError, StrictError
 from hicache_fsm.sglang.record import record as record_log
 from hicache_fsm.spec import load_spec
 
@@ -34,11 +34,17 @@ def record(
 ) -> None:
     """Run a workload on a real SGLang on the CPU with the plugin, write its event log and judge it.
 
-    Exit 1 if the log is judged so, if strict mode raised, or if something that nobody owns is left at the end.
+    Exit 1 if the log does not hold, strict mode raised, the engine ended, or something is left that nobody owns.
     """
     with bad_input():
         if out is None and mode is None:
             refuse("nothing to do: give --out LOG, --mode observe, enforce or strict, or both")
+        if out is not None and not out.parent.is_dir():
+            refuse(f"{out}: there is no folder {out.parent}: make it, or name another")
+        spec = load_spec()
+        unknown = sorted({name.strip() for name in allow.split(",") if name.strip()} - set(spec.invariants))
+        if unknown:
+            refuse(f"--allow: unknown invariant {', '.join(unknown)}; there are {', '.join(spec.invariants)}")
         plugin = {AUDIT_PASSES: str(audit_passes), ALLOW: allow} | ({MODE: str(mode)} if mode else {})
         verdict, told, raised = None, None, None
         with tempfile.TemporaryDirectory(prefix="hicache-fsm-") as folder:
@@ -48,12 +54,15 @@ def record(
                 with progress(f"running SGLang {sglang}") as tell:
                     record_log(sglang, out, arguments=run or (), progress=tell, plugin=plugin, report=report)
                 told = json.loads(report.read_text()) if report.exists() else None
+            except EngineEndedError as error:
+                _show_end(str(error), out, as_json)
+                raise typer.Exit(Exit.VIOLATED) from None
             except StrictError as error:
                 raised = str(error)
             except ValueError as error:
                 refuse(str(error))
         if out is not None and raised is None:
-            verdict = judge_file(load_spec(), out)
+            verdict = judge_file(spec, out)
     if as_json:
         judged = {} if verdict is None else verdict.as_json()
         print_json(judged | ({} if mode is None else {"plugin": told, "raised": raised}))
@@ -65,6 +74,17 @@ def record(
     left = told is not None and bool(told["left"])
     violated = raised is not None or left or (verdict is not None and not verdict.holds)
     raise typer.Exit(Exit.VIOLATED if violated else Exit.HOLDS)
+
+
+def _show_end(told: str, log: Path | None, as_json: bool) -> None:
+    """How the engine ended, and where the log is that it wrote up to there."""
+    written = log is not None and log.exists()
+    if as_json:
+        print_json({"ended": told, "log": str(log) if written else None})
+        return
+    typer.echo(told)
+    if written:
+        typer.echo(f"the log up to there: hicache-fsm replay --allow-truncated {log}")
 
 
 def _show(told: dict[str, Any] | None, raised: str | None) -> None:

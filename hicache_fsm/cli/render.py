@@ -113,7 +113,9 @@ def show_searched(console: Console, found: Searched) -> None:
         return
     cut = "" if result.complete else ", [magenta]cut[/magenta]"
     if found.interchangeable:
-        console.print(f"  interchangeable: {found.interchangeable}", highlight=False, soft_wrap=True)
+        console.print(
+            f"  interchangeable variables: {found.interchangeable}", highlight=False, soft_wrap=True
+        )
     all_of = "" if result.represented is None else f" that stand for {result.represented:,}"
     console.print(
         f"  found: {result.distinct:,} states{all_of}, {result.generated:,} steps, depth {result.depth}{cut}, "

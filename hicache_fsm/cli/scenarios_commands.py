@@ -65,6 +65,8 @@ def scenarios(
         print_json([run.as_json() for run in runs])
     else:
         show(Console(), runs, column, verbose=verbose)
+        if expected and not told:
+            typer.echo(f"each came out as {beside} lists it")
     for line in told:
         typer.echo(line, err=True)
     raise typer.Exit(_exit(runs, told, judged_by_list=expected or write))
@@ -125,31 +127,37 @@ def _exit(runs: "list[ScenarioRun]", told: list[str], *, judged_by_list: bool) -
 
 
 def show(console: Console, runs: "list[ScenarioRun]", column: str, *, verbose: bool) -> None:
-    """A row a scenario, its steps before it if wanted, and how many came to what."""
+    """Each scenario's verdict, or all its steps if wanted, and how many came to what."""
     if verbose:
         for run in runs:
             _show_steps(console, run)
     else:
-        table = Table(box=None, pad_edge=False)
-        for name in ("scenario", "upstream", "verdict", "why"):
-            table.add_column(name, overflow="fold")
-        for run in runs:
-            colour = COLOURS[run.verdict.outcome]
-            reports = " ".join(run.scenario.upstream)
-            verdict = f"[{colour}]{run.verdict}[/{colour}]"
-            table.add_row(run.scenario.id, reports, verdict, escape(_why(run)))
-        console.print(table, highlight=False)
+        _show_verdicts(console, runs)
     counts = {word: sum(run.verdict.outcome == word for run in runs) for word in COLOURS}
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    console.print(f"{column}: {len(runs)} scenarios: {told}", style="bold", highlight=False)
+    size = f"{len(runs)} scenario{'s' if len(runs) != 1 else ''}"
+    console.print(f"{column}: {size}: {told}", style="bold", highlight=False)
+
+
+def _show_verdicts(console: Console, runs: "list[ScenarioRun]") -> None:
+    """A line a scenario, and below it, where it did not pass, at which step and why."""
+    words = max(len(run.verdict.outcome) for run in runs)
+    ids = max(len(run.scenario.id) for run in runs)
+    for run in runs:
+        outcome, colour = run.verdict.outcome, COLOURS[run.verdict.outcome]
+        line = f"[{colour}]{outcome:<{words}}[/{colour}]  {run.scenario.id:<{ids}}  {' '.join(run.scenario.upstream)}"
+        console.print(line.rstrip(), highlight=False, soft_wrap=True)
+        if outcome != "pass":
+            indent = " " * (words + 2)
+            console.print(f"{indent}{escape(_why(run))}", highlight=False, soft_wrap=True)
 
 
 def _why(run: "ScenarioRun") -> str:
-    step = run.verdict.step
-    if run.verdict.outcome == "pass":
-        return ""
-    text = f"`{run.scenario.steps[step - 1].text}`: " if step else ""
-    return f"{text}{run.verdict.why}".rstrip(": ")
+    """The verdict with the step's text and the reason, which repeats the condition that was expected."""
+    step, told = run.verdict.step, run.verdict.why
+    text = run.scenario.steps[step - 1].text if step else ""
+    told = told.removeprefix(f"{text.lstrip('?').removeprefix('expect ')}: ")
+    return ": ".join(filter(None, (str(run.verdict), f"`{text}`" if text else "", told)))
 
 
 def _show_steps(console: Console, run: "ScenarioRun") -> None:

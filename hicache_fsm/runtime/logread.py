@@ -12,6 +12,8 @@ from hicache_fsm.spec import Spec, load_spec
 
 SCHEMA: Final = 1
 CUT_OFF: Final = b"{"  # stands for the part of a line that a cut-off archive lost
+CUT: Final = "truncated: the last line is not whole"
+CUT_MEND: Final = "--allow-truncated takes the lines before it"
 EXTRA_EVENTS: Final = {
     "prefetch": frozenset({"enqueue", "retract", "finish"}),
     "operation": frozenset({"stale"}),
@@ -117,15 +119,14 @@ def _parse(path: Path, number: int, raw: bytes, *, last: bool, events: Mapping[s
     if b"\0" in raw or (number == 1 and not raw.lstrip().startswith(b"{")):
         raise LogError(path, number, "not an event log: binary or foreign data", "name a file of JSON lines")
     if last and not raw.endswith(b"\n"):
-        raise TruncatedLog(path, number, "truncated: the last line is not whole", "judge the lines before it")
+        raise TruncatedLog(path, number, CUT, CUT_MEND)
     try:
         data = json.loads(raw)
     except UnicodeDecodeError as error:
         raise LogError(path, number, "not UTF-8 text", "name a file of JSON lines") from error
     except (ValueError, RecursionError) as error:
         if last and number > 1:
-            reason, mend = "truncated: the last line is not whole", "judge the lines before it"
-            raise TruncatedLog(path, number, reason, mend) from error
+            raise TruncatedLog(path, number, CUT, CUT_MEND) from error
         raise LogError(path, number, f"not JSON: {error}", "each line is one JSON object") from error
     if not isinstance(data, dict):
         raise LogError(path, number, "not a JSON object", "each line is one JSON object")

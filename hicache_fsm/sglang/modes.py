@@ -89,8 +89,21 @@ class Options:
             log=Path(log) if log else None,
             metrics=metrics,
             audit_passes=int(passes),
-            allow=frozenset(name.strip() for name in environment.get(ALLOW, "").split(",") if name.strip()),
+            allow=allowed(environment.get(ALLOW, "")),
         )
+
+
+def allowed(names: str) -> frozenset[str]:
+    """Ids of invariants, separated by commas. Raises ``ValueError`` with one line for an unknown one."""
+    chosen = frozenset(name.strip() for name in names.split(",") if name.strip())
+    if chosen:
+        from hicache_fsm.spec import load_spec
+
+        known = load_spec().invariants
+        if unknown := sorted(chosen - set(known)):
+            told = ", ".join(known)
+            raise ValueError(f"{ALLOW}={names}: unknown invariant {', '.join(unknown)}; there are {told}")
+    return chosen
 
 
 def mode_named(name: str) -> Mode:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from .install import DEFAULT_ROOT, MEND, STAMP, VERSIONS, env_python
 from .modes import LOG
 from .run import STRICT_EXIT, STRICT_TOLD
+
+REFUSED: Final = re.compile(r"(?:.*: error|sglang run): (.*)")
+"""The last line of a child that refuses its options."""
 
 
 class HarnessMissingError(RuntimeError):
@@ -20,6 +25,10 @@ class HarnessMissingError(RuntimeError):
 
 class RunError(RuntimeError):
     """The child ended badly; the message carries its last lines."""
+
+
+class EngineEndedError(RunError):
+    """The engine ended by an exception or a signal: a line that says which, then the child's last lines."""
 
 
 class StrictError(RunError):
@@ -88,7 +97,8 @@ def record(
 
     ``arguments`` go to ``hicache_fsm.sglang.run``, ``plugin`` are variables of the plugin, ``report`` gets what
     it found as JSON, ``progress`` each line as it comes. Returns all lines. Raises ``ValueError``,
-    ``HarnessMissingError``, ``StrictError`` when strict mode ended the run, or ``RunError``.
+    ``HarnessMissingError``, ``StrictError`` when strict mode ended the run, ``EngineEndedError``, or ``RunError``
+    for options that the run refuses.
     """
     require(version, root)
     command = [str(env_python(root)), "-m", "hicache_fsm.sglang.run", "--version", version, *arguments]
@@ -116,9 +126,12 @@ def record(
                     progress(lines[-1])
     if child.returncode == STRICT_EXIT:
         raise StrictError(f"sglang {version} run, strict: " + _told(lines))
+    if child.returncode == 2 and lines and (refused := REFUSED.match(lines[-1])):
+        raise RunError(f"options of the run: {refused[1]}; docs/harness.md has them")
     if child.returncode:
         tail = "\n".join(lines[-15:])
-        raise RunError(f"sglang {version} run ended with {child.returncode}:\n{tail}")
+        last = lines[-1].split("]: ", 1)[-1] if lines and child.returncode > 0 else f"exit {child.returncode}"
+        raise EngineEndedError(f"the engine, SGLang {version}, has ended: {last}\n{tail}")
     return lines
 
 

@@ -38,7 +38,8 @@ class Conformance:
         if verdict.outcome == "inexpressible":
             pytest.skip(f"{hicache_subject.name} cannot express it: {verdict.why}")
         if verdict.outcome == "fail" and verdict.what in OTHER_WAY and not self.exact:
-            pytest.skip(f"{hicache_subject.name} goes another way at step {verdict.step}: {verdict.why}")
+            why = verdict.why or verdict.what
+            pytest.skip(f"{hicache_subject.name} goes another way at step {verdict.step}: {why}")
         if verdict.outcome == "fail":
             pytest.fail(f"{hicache_scenario}: {verdict}: {verdict.why}", pytrace=False)
 

@@ -216,7 +216,7 @@ class Oracle:
         if rose and asked <= life.asked_at_miss:
             yield Finding("asked-armed", rid, "armed although no question was asked (#40042)")
         elif spent > max(more, 0):
-            yield Finding("asked-armed", rid, f"{spent} re-issues charged, {more} questions asked (#40042)")
+            yield Finding("asked-armed", rid, f"re-issues charged: {spent}, questions asked: {more} (#40042)")
         if rose:
             life.raised, life.paced = after.now, event.name in PACED
             life.asked_at_miss = asked

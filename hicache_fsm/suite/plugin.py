@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from hicache_fsm.suite.protocol import Target
 
 COLLECTED = Path(__file__).with_name("collected.py")
+NAMED = pytest.StashKey["Target"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,6 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("hicache_target"):
         named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
         config.args = [*named, str(COLLECTED)]
+    folder = config.getoption("hicache_scenarios")
+    if folder and not folder.exists():
+        raise pytest.UsageError(
+            f"--hicache-scenarios {folder}: not found: name a scenario file or a folder of them"
+        )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -49,23 +55,35 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("hicache_scenario", paths, ids=[path.stem for path in paths])
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A --hicache-target that leads nowhere is told once, before any test."""
+    if session.config.getoption("hicache_target") and session.items:
+        _named(session.config)
+
+
 @pytest.fixture(scope="class")
 def hicache_subject(request: pytest.FixtureRequest) -> "Target":
     """The target of the class, or the one that --hicache-target names."""
-    from hicache_fsm.suite.protocol import UnsupportedError
-    from hicache_fsm.suite.targets import target
-
     own: Target | None = getattr(request.cls, "target", None)
     if own is not None:
         return own
-    name = request.config.getoption("hicache_target")
-    if not name:
+    if not request.config.getoption("hicache_target"):
         raise pytest.UsageError(f"{request.cls.__name__} has no target: set it, or run with --hicache-target")
     _apply_options(request)
-    try:
-        return target(name)
-    except UnsupportedError as error:
-        raise pytest.UsageError(str(error)) from error
+    return _named(request.config)
+
+
+def _named(config: pytest.Config) -> "Target":
+    """The target that the option names, looked up once; it builds a fresh cache for each world."""
+    from hicache_fsm.suite.protocol import UnsupportedError
+    from hicache_fsm.suite.targets import target
+
+    if NAMED not in config.stash:
+        try:
+            config.stash[NAMED] = target(config.getoption("hicache_target"))
+        except UnsupportedError as error:
+            raise pytest.UsageError(str(error)) from error
+    return config.stash[NAMED]
 
 
 def _apply_options(request: pytest.FixtureRequest) -> None:

@@ -191,7 +191,7 @@ class _Run:
 
 
 def changes(before: Observed, after: Observed) -> tuple[str, ...]:
-    """What is other in `after`, as `r: queued -> probing` or `pinned 0 -> 2`."""
+    """What is other in `after`, as `r: queued -> probing` or `pinned by all 0 -> 2`."""
     found = []
     for rid, view in after.requests.items():
         was = before.requests.get(rid, RequestView())
@@ -208,7 +208,8 @@ def changes(before: Observed, after: Observed) -> tuple[str, ...]:
     for name in ("now", "pinned", "occupied", "orphans"):
         one, other = getattr(before, name), getattr(after, name)
         if one != other:
-            found.append(f"{'pass' if name == 'now' else name} {one} -> {other}")
+            told = {"now": "pass", "pinned": "pinned by all"}.get(name, name)
+            found.append(f"{told} {one} -> {other}")
     for name in ("believed", "stored"):
         found += _sets(name, getattr(before, name), getattr(after, name))
     found += [f"asked for {rid}: {count}" for rid, count in _more(before.asked, after.asked).items()]

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hicache_fsm.check import shipped_logs
+from hicache_fsm.cli import record_commands
 from hicache_fsm.cli.app import app
 from hicache_fsm.sglang import record as recording
 from hicache_fsm.spec import spec_dir
@@ -70,7 +71,7 @@ def test_replay_of_a_corrupted_log_exits_1_with_line_rule_and_history(tmp_path: 
 def test_a_truncated_log_is_one_line_and_can_be_judged_on_demand(tmp_path: Path) -> None:
     path = plain(tmp_path / "log.jsonl")
     path.write_bytes(path.read_bytes()[:5000])
-    assert "truncated" in one_line(run("replay", path))
+    assert "truncated: the last line is not whole; --allow-truncated" in one_line(run("replay", path))
     result = run("replay", path, "--allow-truncated")
     assert result.exit_code == 0
     assert "no trailer" in result.stdout
@@ -134,10 +135,42 @@ def test_each_fault_of_a_malformed_spec_is_one_line_with_file_and_mend(
         (("check", "--profile", "sead"), "unknown profile sead; there are"),
         (("record", "--sglang", "0.4.9", "--out", "log.jsonl"), "unknown SGLang version 0.4.9"),
         (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
+        (("check", "--symmetry"), "go with bounds: name one"),
+        (("record", "--sglang", "0.5.23", "--out", "nowhere/log.jsonl"), "there is no folder nowhere"),
+        (
+            ("record", "--sglang", "0.5.23", "--mode", "strict", "--allow", "pinned"),
+            "unknown invariant pinned",
+        ),
     ],
 )
 def test_an_unknown_name_is_one_line_that_lists_the_known_ones(arguments: tuple[str, ...], said: str) -> None:
     assert said in one_line(run(*arguments))
+
+
+@pytest.mark.parametrize(
+    "line", ["python -m run: error: argument --seed: no int", "sglang run: argument --seed: no int"]
+)
+def test_the_last_line_of_a_run_that_refuses_its_options_is_what_is_told(line: str) -> None:
+    refused = recording.REFUSED.match(line)
+    assert refused is not None
+    assert refused[1] == "argument --seed: no int"
+
+
+def test_an_engine_that_ended_is_told_in_its_first_line_and_its_log_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log.jsonl"
+
+    def ends(*_: object, **__: object) -> None:
+        log.write_text("{}\n")
+        raise recording.EngineEndedError("the engine has ended: AssertionError\n  File ...")
+
+    monkeypatch.setattr(record_commands, "record_log", ends)
+    result = run("record", "--sglang", "0.5.23", "--out", log)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("the engine has ended: AssertionError\n")
+    assert f"replay --allow-truncated {log}" in result.stdout
+    assert json.loads(run("record", "--sglang", "0.5.23", "--out", log, "--json").stdout)["log"] == str(log)
 
 
 def test_record_without_an_installed_sglang_is_one_line_with_the_mend(

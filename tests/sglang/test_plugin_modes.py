@@ -57,6 +57,7 @@ def test_every_variable_is_read() -> None:
         ("HICACHE_FSM_AUDIT_PASSES", "often", "a whole number"),
         ("HICACHE_FSM_AUDIT_PASSES", "-1", "a whole number"),
         ("HICACHE_FSM_RETRIES", "best", "recommended"),
+        ("HICACHE_FSM_ALLOW", "no-residues", "no-residue"),
     ],
 )
 def test_a_wrong_setting_is_one_line_with_the_variable_and_the_mend_and_no_plugin(

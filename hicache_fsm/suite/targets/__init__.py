@@ -28,9 +28,12 @@ def target(name: str, profile: str = "recommended", **options: Any) -> Target:
     if not colon:
         raise UnsupportedError(f'no target "{name}": use {", ".join(NAMES)} or package.module:factory')
     try:
-        return cast(Target, getattr(import_module(module), factory)())
-    except (ImportError, AttributeError) as error:
+        made = getattr(import_module(module), factory)()
+    except (ImportError, AttributeError, TypeError) as error:
         raise UnsupportedError(f'no target "{name}": {error}') from error
+    if not hasattr(made, "build"):
+        raise UnsupportedError(f'no target "{name}": what it returns has no `build`, see docs/suite.md')
+    return cast(Target, made)
 
 
 def _sglang(version: str) -> Target:
