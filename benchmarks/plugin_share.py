@@ -1,13 +1,14 @@
 """What the plugin adds to a pass of the real SGLang scheduler.
 
     python benchmarks/plugin_share.py [--rounds 3] [--sglang 0.5.23] [--sessions 32]
+    python benchmarks/plugin_share.py --hooks [--sglang 0.5.23] [--sessions 32]
 
 Needs `make sglang`. Two ways, since neither is enough alone. *Inside*: the processor time between entering a hook and
 leaving it, less what the hooked function itself took and less what an empty hook measures; it holds on a busy machine.
 *Against*: the same seed in a process without the plugin; the least of the rounds counts; it has everything in it, the
 noise of the machine too. Own work is `get_next_batch_to_run`, `process_batch_result` and `process_input_requests` over
 the passes in which the engine has requests; a whole step has the tiny model's forward pass too. Full audits have a
-column of their own.
+column of their own. `--hooks` says what each hook costs in `observe` and how often it is called.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -35,24 +37,28 @@ class Inside:
     """Processor time inside the plugin's hooks; ``start`` before SGLang loads them."""
 
     def __init__(self) -> None:
-        self.spent = 0
-        self.calls = 0
+        self.spent: Counter[str] = Counter()
+        """Nanoseconds by hook."""
+        self.calls: Counter[str] = Counter()
         self.empty = 0.0
         """Nanoseconds that an empty hook measures."""
 
     def start(self) -> None:
-        from hicache_fsm.sglang.guard import Guard
+        from hicache_fsm.sglang.assembly import Plugin
 
-        around, before = Guard.around, Guard.before
-        Guard.around = lambda guard, *hook: self._around(around(guard, *hook))  # type: ignore[method-assign]
-        Guard.before = lambda guard, *touch: self._before(before(guard, *touch))  # type: ignore[method-assign]
-        empty = self._around(lambda original: original())
+        around, before = Plugin.around, Plugin.before
+        Plugin.around = lambda plugin: {  # type: ignore[method-assign]
+            target: self._around(target, hook) for target, hook in around(plugin).items()
+        }
+        Plugin.before = lambda plugin: {  # type: ignore[method-assign]
+            target: self._before(target, touch) for target, touch in before(plugin).items()
+        }
+        empty = self._around("empty", lambda original: original())
         for _ in range(5000):
             empty(lambda: None)
-        self.empty = self.spent / self.calls
-        self.spent = self.calls = 0
+        self.empty = self.spent.pop("empty") / self.calls.pop("empty")
 
-    def _around(self, hook: Any) -> Any:
+    def _around(self, target: str, hook: Any) -> Any:
         def hooked(original: Any, *args: Any, **kwargs: Any) -> Any:
             inner = 0
 
@@ -68,20 +74,23 @@ class Inside:
             try:
                 return hook(timed, *args, **kwargs)
             finally:
-                self.spent += time.thread_time_ns() - began - inner
-                self.calls += 1
+                self.spent[target] += time.thread_time_ns() - began - inner
+                self.calls[target] += 1
 
         return hooked
 
-    def _before(self, touch: Any) -> Any:
-        return lambda *args, **kwargs: self._around(lambda _: touch(*args, **kwargs))(None)
+    def _before(self, target: str, touch: Any) -> Any:
+        return lambda *args, **kwargs: self._around(target, lambda _: touch(*args, **kwargs))(None)
 
-    def per_pass(self, passes: int) -> float:
-        """Microseconds a pass, corrected for what measuring costs."""
-        return max(0.0, self.spent - self.calls * self.empty) / passes / 1e3
+    def by_hook(self, passes: int) -> dict[str, tuple[float, float]]:
+        """Calls and microseconds a pass of each hook, corrected for what measuring costs."""
+        return {
+            target: (calls / passes, max(0.0, self.spent[target] - calls * self.empty) / passes / 1e3)
+            for target, calls in self.calls.items()
+        }
 
 
-def measure(version: str, sessions: int, inside: Inside) -> dict[str, float]:
+def measure(version: str, sessions: int, inside: Inside) -> dict[str, Any]:
     """Microseconds of ``own`` work and of a ``step`` a pass, of an ``idle`` pass; milliseconds an ``audit``."""
     from hicache_fsm.sglang.harness.driver import Driver
     from hicache_fsm.sglang.harness.stepped import SteppedScheduler
@@ -110,7 +119,7 @@ def measure(version: str, sessions: int, inside: Inside) -> dict[str, float]:
         began = time.thread_time_ns()
         Driver(engine, make_sessions(plan, settings.seed, settings.context_tokens)).run(lambda _: None)
         whole, busy, passes = time.thread_time_ns() - began, spent, engine.passes
-        hooks = inside.per_pass(passes)
+        hooks = inside.by_hook(passes)
         spent = 0
         for _ in range(1000):
             engine.step()
@@ -122,7 +131,8 @@ def measure(version: str, sessions: int, inside: Inside) -> dict[str, float]:
             audit = time.thread_time_ns() - began
         engine.close()
     return {
-        "hooks": hooks,
+        "hooks": sum(spent for _, spent in hooks.values()),
+        "by_hook": hooks,
         "own": busy / passes / 1e3,
         "step": whole / passes / 1e3,
         "idle": idle / 1000 / 1e3,
@@ -131,7 +141,7 @@ def measure(version: str, sessions: int, inside: Inside) -> dict[str, float]:
     }
 
 
-def child(version: str, sessions: int, plugin: dict[str, str] | None, *, inside: bool) -> dict[str, float]:
+def child(version: str, sessions: int, plugin: dict[str, str] | None, *, inside: bool) -> dict[str, Any]:
     """``measure`` in a process with the plugin's variables."""
     from hicache_fsm.sglang.install import DEFAULT_ROOT, env_python
     from hicache_fsm.sglang.record import child_environment, require
@@ -148,7 +158,7 @@ def child(version: str, sessions: int, plugin: dict[str, str] | None, *, inside:
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         sys.exit(f"the measurement ended with {done.returncode}: {done.stderr[-800:]}")
-    told: dict[str, float] = json.loads(lines[-1])
+    told: dict[str, Any] = json.loads(lines[-1])
     return told
 
 
@@ -157,6 +167,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each configuration")
     parser.add_argument("--sglang", default="0.5.23")
     parser.add_argument("--sessions", type=int, default=32)
+    parser.add_argument("--hooks", action="store_true", help="what each hook costs, and no comparison")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -167,7 +178,10 @@ def main() -> None:
         print(json.dumps(measure(options.sglang, options.sessions, inside)))
         return
     run = functools.partial(child, options.sglang, options.sessions)
-    told: dict[str, list[dict[str, float]]] = {name: [] for name in CONFIGURATIONS}
+    if options.hooks:
+        tell_hooks(run(CONFIGURATIONS["observe"], inside=True))
+        return
+    told: dict[str, list[dict[str, Any]]] = {name: [] for name in CONFIGURATIONS}
     for _ in range(options.rounds):
         for name, plugin in CONFIGURATIONS.items():
             told[name].append(run(plugin, inside=False))
@@ -191,9 +205,17 @@ def main() -> None:
         )
 
 
-def least(runs: list[dict[str, float]]) -> dict[str, float]:
+def tell_hooks(told: dict[str, Any]) -> None:
+    """The dearest hook first."""
+    print(f"own work {told['own']:,.0f} us a pass, hooks {told['hooks']:.1f}\n")
+    print("| hook | calls a pass | us a pass |\n|---|--:|--:|")
+    for target, (calls, spent) in sorted(told["by_hook"].items(), key=lambda each: -each[1][1]):
+        print(f"| {'.'.join(target.rsplit('.', 2)[1:])} | {calls:.2f} | {spent:.2f} |")
+
+
+def least(runs: list[dict[str, Any]]) -> dict[str, float]:
     """The least of each figure."""
-    return {key: min(run[key] for run in runs) for key in runs[0]}
+    return {key: min(run[key] for run in runs) for key in runs[0] if key != "by_hook"}
 
 
 if __name__ == "__main__":

@@ -120,8 +120,6 @@ class Follower:
 
     def lose_match(self, rid: str, members: Mapping[str, Any]) -> None:
         asks = members.get("op") is not None
-        if not asks and self.life.state(self.keys[rid]) == "exhausted":
-            return  # that its budget is spent may be told twice
         why = "" if asks else members.get("why", "")
         op = self.life.lose_match(self.keys[rid], asks=asks, why=why, tokens=members.get("tokens", 0))
         self.same(f"question of {rid}", op, members.get("op"))

@@ -9,7 +9,7 @@ from typing import Any
 from .guard import Guard, Touch
 from .hooks import PIPELINE, RETRIES, TREE, Hooks
 from .keeper import Keeper
-from .modes import InvariantViolation, Options
+from .modes import InvariantViolation, Mode, Options
 from .recorder import Recorder
 from .sink import Sink
 
@@ -23,7 +23,8 @@ class Plugin:
         self.options = options
         self.guard = Guard()
         self.keeper = Keeper(options, sinks)
-        self.recorder = Recorder(options.log, self.keeper, sinks)
+        # a violation that is raised tells the history of its attempt
+        self.recorder = Recorder(options.log, self.keeper, sinks, remembers=options.mode is Mode.STRICT)
         self._version = version
         self._sinks = tuple(sinks)
         self._hooks = Hooks(self.recorder, self.keeper, version, self)
@@ -31,14 +32,19 @@ class Plugin:
     def around(self) -> dict[str, Callable[..., Any]]:
         """AROUND hooks by the full path of their target, at most one a target."""
         touches, filters = self._touches(), self._hooks.filters()
-        return {
+        generators = {
             target: self.guard.around(hook, touches.get(target), filters.get(target))
             for target, hook in self._hooks.targets().items()
         }
+        pairs = {
+            target: self.guard.pair(before, after, touches.get(target))
+            for target, (before, after) in self._hooks.pairs().items()
+        }
+        return generators | pairs
 
     def before(self) -> dict[str, Callable[..., None]]:
         """BEFORE hooks by the full path of their target: methods that change who owns what, and no more."""
-        observed = self._hooks.targets()
+        observed = {**self._hooks.targets(), **self._hooks.pairs()}
         return {
             target: self.guard.before(touch, target.rsplit(".", 1)[1])
             for target, touch in self._touches().items()
@@ -67,7 +73,7 @@ class Plugin:
             f"{TREE}.finish_storage_prefetch_admission": keeper.touch_key,
             f"{RETRIES}.poll_miss": keeper.touch_key,
             f"{RETRIES}.refetch": keeper.touch_key,
-            f"{RETRIES}.cancel": keeper.touch_key,
+            f"{RETRIES}.cancel": keeper.touch_marker,
         }
 
     def report(self) -> dict[str, object]:

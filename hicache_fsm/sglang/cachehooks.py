@@ -41,16 +41,13 @@ class CacheHooks:
         if view is None:
             yield
             return
-        backups = controller.ack_backup_queue
-        with backups.mutex:
-            self._written = {operation.id: int(operation.completed_tokens) for operation in backups.queue}
+        backups = head(controller.ack_backup_queue, n_backup)
+        self._written = {operation.id: int(operation.completed_tokens) for operation in backups}
         self._keeper.answered(controller.prefetch_hit_queue, n_storage_hit)
         acknowledgements = head(controller.ack_prefetch_queue, n_ack_prefetch)
         ended = [one.operation for one in acknowledgements if one.completed_req]
-        quiet = not (
-            controller.prefetch_hit_queue.qsize() or controller.ack_prefetch_queue.qsize() or view.parked()
-        )
-        self._drain = None if quiet else Drain(self._recorder, view, n_storage_hit, n_ack_prefetch)
+        if self._recorder.heard:
+            self._drain = Drain(self._recorder, view, n_storage_hit, n_ack_prefetch)
         try:
             yield
         finally:
@@ -128,13 +125,13 @@ class CacheHooks:
         if entry is None:
             return
         pools = getattr(entry, "keys_by_pool", None) or {"kv": entry.intent.snapshot.hash_values}
-        page = pipeline._cache.page_size
+        written = self._written.get(operation_id, 0) // pipeline._cache.page_size
         for pool, pages in pools.items():
-            written = self._written.get(operation_id, 0) // page
             whole = str(pool) != "kv" or written >= len(pages)
-            self._recorder.write(
-                "belief", "stored" if whole else "write_failed", pool=str(pool), pages=len(pages)
-            )
+            if self._recorder.heard:
+                self._recorder.write(
+                    "belief", "stored" if whole else "write_failed", pool=str(pool), pages=len(pages)
+                )
             if not whole:
                 self._keeper.write_failed(pool, list(pages), written)
 

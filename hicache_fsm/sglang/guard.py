@@ -11,6 +11,8 @@ from .modes import InvariantViolation
 
 LOGGER = logging.getLogger(__name__)
 Hook = Callable[..., Generator[None, Any, None]]
+Before = Callable[..., Any]
+After = Callable[[Any, Any], None]
 Touch = Callable[..., None]
 When = Callable[..., bool]
 
@@ -55,6 +57,38 @@ class Guard:
                 raise
             if observer is not None:
                 self._finish(observer, result, hook.__name__)
+            return result
+
+        return observed
+
+    def pair(self, before: Before, after: After, touch: Touch | None = None) -> Callable[..., Any]:
+        """An AROUND hook from two functions, for methods that every pass calls: a generator costs four times that.
+
+        ``before`` gets the call's arguments; unless it returns None, ``after`` gets what it returned and the
+        result. An exception of the engine passes by ``after``.
+        """
+        name = before.__name__
+
+        @functools.wraps(before)
+        def observed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            noted = None
+            if not self.failed:
+                try:
+                    if touch is not None:
+                        touch(*args, **kwargs)
+                    noted = before(*args, **kwargs)
+                except InvariantViolation:
+                    raise
+                except Exception:
+                    self.fail(name)
+            result = original(*args, **kwargs)
+            if noted is not None and not self.failed:
+                try:
+                    after(noted, result)
+                except InvariantViolation:
+                    raise
+                except Exception:
+                    self.fail(name)
             return result
 
         return observed

@@ -1,7 +1,8 @@
 """The observers, one a patched method, and the table that says where each goes.
 
-Every observer is a generator: what it does before its ``yield`` runs before the original, the rest after it,
-with the original's result. Names follow upstream's methods; the path of each is in ``targets``.
+An observer is a generator: what it does before its ``yield`` runs before the original, the rest after it, with
+the original's result. What most passes call is observed by two plain methods instead. Names follow upstream's
+methods; the paths are in ``targets`` and ``pairs``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .cachehooks import CacheHooks, Observer
-from .guard import Hook, When
+from .guard import After, Before, Hook, When
 from .keeper import Keeper
 from .ledger import Stay
 from .recorder import Attempt, Recorder
@@ -40,33 +41,43 @@ class Hooks(CacheHooks):
         self._asked: tuple[int | None, str | None, int] | None = None
         """Operation number or reason, and tokens, of the question just put or declined."""
 
+    def pairs(self) -> dict[str, tuple[Before, After]]:
+        """Observers in two halves, of what most passes call, by the full path of what they observe."""
+        return {
+            f"{SCHEDULER}.get_next_batch_to_run": (self.pass_begins, self.pass_ends),
+            f"{SCHEDULER}._get_new_batch_prefill_raw": (self.admission_begins, self.admission_ends),
+            f"{SCHEDULER}.process_batch_result": (self.result_comes, self.result_processed),
+            f"{TREE}.check_prefetch_progress": (self.prefetch_polled, self.prefetch_judged),
+        }
+
     def targets(self) -> dict[str, Hook]:
-        """Observers by the full path of what they observe, for the installed version."""
-        common: dict[str, Hook] = {
+        """The other observers, for the installed version; those that only tell, where someone listens."""
+        owners: dict[str, Hook] = {
             f"{SCHEDULER}.__init__": self.built,
-            f"{SCHEDULER}.get_next_batch_to_run": self.one_pass,
             f"{SCHEDULER}.on_idle": self.on_idle,
             f"{SCHEDULER}._add_request_to_queue": self.add_request_to_queue,
             f"{SCHEDULER}._abort_on_queued_limit": self.abort_on_queued_limit,
             f"{SCHEDULER}._set_or_validate_priority": self.set_or_validate_priority,
-            f"{SCHEDULER}._prefetch_kvcache": self.prefetch_kvcache,
-            f"{SCHEDULER}._get_new_batch_prefill_raw": self.get_new_batch_prefill,
-            f"{SCHEDULER}.process_batch_result": self.process_batch_result,
-            f"{SCHEDULER}.pause_generation": self.pause_generation,
-            f"{TREE}.prefetch_from_storage": self.prefetch_from_storage,
-            f"{TREE}.check_prefetch_progress": self.check_prefetch_progress,
             f"{TREE}.release_aborted_request": self.release_aborted_request,
             f"{TREE}._drain_storage_control_queues_impl": self.drain_queues,
+            f"{TREE}.reset": self.reset,
+            f"{TREE}.detach_storage_backend": self.detach,
+            f"{PIPELINE}.finish_storage_write_ack": self.finish_storage_write,
+        }
+        return owners | self._tellers() if self._recorder.heard else owners
+
+    def _tellers(self) -> dict[str, Hook]:
+        common: dict[str, Hook] = {
+            f"{SCHEDULER}._prefetch_kvcache": self.prefetch_kvcache,
+            f"{SCHEDULER}.pause_generation": self.pause_generation,
+            f"{TREE}.prefetch_from_storage": self.prefetch_from_storage,
             f"{TREE}._invalidate_absent_from_hit_query": self.heal_from_query,
             f"{TREE}._check_hybrid_prefetch_result": self.check_hybrid_result,
             f"{TREE}._evict": self.evict,
-            f"{TREE}.reset": self.reset,
-            f"{TREE}.detach_storage_backend": self.detach,
             f"{TREE}.clear_storage_backend": self.clear,
             f"{PIPELINE}.try_lock_anchor": self.try_lock_anchor,
             f"{PIPELINE}.release_anchor_lock": self.release_anchor_lock,
             f"{PIPELINE}.release_staged_hold": self.release_staged_hold,
-            f"{PIPELINE}.finish_storage_write_ack": self.finish_storage_write,
         }
         if self._version == "0.5.19":
             markers: dict[str, Hook] = {
@@ -89,8 +100,6 @@ class Hooks(CacheHooks):
         """Which calls matter, for observers that most passes call in vain; the others matter always."""
         common: dict[str, When] = {
             f"{SCHEDULER}.on_idle": lambda *_, **__: not self._keeper.rested,
-            f"{SCHEDULER}._get_new_batch_prefill_raw": _queued,
-            f"{TREE}.check_prefetch_progress": lambda tree, key: key in tree.ongoing_prefetch,
             f"{TREE}._drain_storage_control_queues_impl": _pending,
         }
         if self._version == "0.5.19":
@@ -108,17 +117,23 @@ class Hooks(CacheHooks):
         scheduler.hicache_fsm = self._handle
         self._recorder.attach(scheduler, self._version)
 
-    def one_pass(self, *_: Any, **__: Any) -> Observer:
-        """A pass begins: first of all, what happened since the last one is dealt with."""
+    def pass_begins(self, *_: Any, **__: Any) -> Keeper:
+        """First of all, what happened since the last pass is dealt with."""
+        self._recorder.flush()
+        self._requeue = "requeued"  # whatever became of the last pass
         self._keeper.pass_over(self._recorder.now, self._recorder.unseen)
         self._recorder.now += 1
         self._keeper.in_pass = True
-        yield
-        self._keeper.in_pass = False
+        return self._keeper
+
+    def pass_ends(self, keeper: Keeper, _batch: Any) -> None:
+        """The engine knows what to run."""
+        keeper.in_pass = False
 
     def on_idle(self, *_: Any, **__: Any) -> Observer:
         """Nothing to run."""
         self._keeper.idle(self._recorder.unseen)
+        self._recorder.flush()  # an engine that sleeps on idle may begin no pass for long
         yield
 
     def add_request_to_queue(self, scheduler: Any, request: Any, is_retracted: bool = False) -> Observer:
@@ -168,13 +183,16 @@ class Hooks(CacheHooks):
         finally:
             self._requeue = "requeued"
 
-    def get_new_batch_prefill(self, *_: Any, **__: Any) -> Observer:
-        """Admissions; what is queued again in here was preempted."""
+    def admission_begins(self, scheduler: Any, *_: Any, **__: Any) -> Any:
+        """The scan of the queue, if there is one; what is queued again in here was preempted."""
+        if not scheduler.waiting_queue:
+            return None
         self._requeue = "preempted"
-        try:
-            planned = yield
-        finally:
-            self._requeue = "requeued"
+        return scheduler
+
+    def admission_ends(self, _scheduler: Any, planned: Any) -> None:
+        """Whoever is in the new batch was admitted."""
+        self._requeue = "requeued"
         batch = planned[0]
         for request in () if batch is None else batch.reqs:
             attempt = self._recorder.attempt(request.rid)
@@ -183,14 +201,17 @@ class Hooks(CacheHooks):
                 self._leave(attempt, "admit", tokens=int(request.storage_hit_length))
                 self._recorder.left(attempt, Stay.RUNNING, "admit")
 
-    def process_batch_result(self, _scheduler: Any, batch: Any, *_: Any, **__: Any) -> Observer:
+    def result_comes(self, _scheduler: Any, batch: Any, *_: Any, **__: Any) -> list[Any]:
+        """The requests of a batch that has run."""
+        return list(batch.reqs)
+
+    def result_processed(self, requests: list[Any], _result: Any) -> None:
         """Finished requests leave the batch."""
-        requests = list(batch.reqs)
-        yield
         for request in requests:
-            attempt = self._recorder.attempt(request.rid)
-            if attempt is not None and attempt.running and request.finished():
-                self._end(attempt)
+            if request.finished_reason is not None:
+                attempt = self._recorder.attempt(request.rid)
+                if attempt is not None and attempt.running:
+                    self._end(attempt)
 
     def _end(self, attempt: Attempt) -> None:
         self._recorder.prefetch("finish", attempt.request.rid)
@@ -275,7 +296,7 @@ class Hooks(CacheHooks):
 
     def pop_ready(self, retries: Any, waiting_queue: Any, *_: Any, **__: Any) -> Observer:
         """0.5.20+: one sweep; markers that it consumes or drops without asking again."""
-        before = {rid: retry.due_step for rid, retry in retries._pending.items()}
+        before = {rid: (retry.due_step, retry.immediate) for rid, retry in retries._pending.items()}
         head = waiting_queue[0].rid if before and waiting_queue else None
         ready = yield
         if not before:
@@ -286,8 +307,10 @@ class Hooks(CacheHooks):
             if rid not in before or rid in asked_again:
                 continue
             retry = retries._pending.get(rid)
-            if retry is None or (before[rid] is None and retry.due_step is not None):
-                dropped_at_head = rid == head and retry is None
+            due_step, immediate = before[rid]
+            if retry is None or (due_step is None and retry.due_step is not None):
+                # the head rule spares an immediate marker: that one has no budget left
+                dropped_at_head = rid == head and retry is None and not immediate
                 if retry is None and not dropped_at_head:
                     self._spent_out(rid)
                 self._recorder.prefetch("sweep", rid, facts={"head_exempt": dropped_at_head})
@@ -315,15 +338,17 @@ class Hooks(CacheHooks):
             attempt.spent_out = True
         return news
 
-    def check_prefetch_progress(self, tree: Any, key: Any) -> Observer:
+    def prefetch_polled(self, tree: Any, key: Any) -> tuple[Any, Any] | None:
+        """The admission scan asks whether a prefetch is over, on every pass of every request in its reach."""
+        entry = tree.ongoing_prefetch.get(key)
+        return None if entry is None else (key, entry.operation)
+
+    def prefetch_judged(self, polled: tuple[Any, Any], ready: bool) -> None:
         """The stop policy ends a wait: what is in flight goes on as an orphan."""
+        key, operation = polled
         view = self._recorder.view
-        operation = None if view is None else view.live_operation(key)
-        ready = yield
-        if view is None or operation is None:
-            return
         self._keeper.polled(key, operation, ready)
-        if not ready:
+        if not ready or view is None or not self._recorder.heard:
             return
         expired = bool(getattr(operation, "deadline_expired", False))
         if operation.host_indices is None:
@@ -355,11 +380,17 @@ def _queued(scheduler: Any, *_: Any, **__: Any) -> bool:
     return bool(scheduler.waiting_queue)
 
 
-def _pending(tree: Any, *_: Any, **__: Any) -> bool:
-    controller, pipeline = tree.cache_controller, getattr(tree, "buffer_pipeline", None)
+def _pending(
+    tree: Any, n_storage_hit: Any = None, n_ack_prefetch: Any = None, n_backup: Any = None, *_: Any, **__: Any
+) -> bool:
+    pipeline = getattr(tree, "buffer_pipeline", None)
+    if n_storage_hit or n_ack_prefetch or n_backup or (pipeline is not None and pipeline.pending_hit_allocs):
+        return True
+    if None not in (n_storage_hit, n_ack_prefetch, n_backup):
+        return False
+    controller = tree.cache_controller
     return bool(
         controller.prefetch_hit_queue.queue
         or controller.ack_prefetch_queue.queue
         or controller.ack_backup_queue.queue
-        or (pipeline is not None and pipeline.pending_hit_allocs)
     )

@@ -13,7 +13,7 @@ from .audit import Auditor
 from .ledger import Kind, Ledger, Record, Stay, invariant_of, total
 from .modes import InvariantViolation, Mode, Options
 from .sink import Audit, Finding, Repair, Sink, Totals
-from .view import EngineView, key_of
+from .view import FILED, EngineView, key_of
 
 LOGGER = logging.getLogger(__name__)
 Mend = Callable[[], None]
@@ -56,6 +56,11 @@ class Keeper:
         """A method whose first argument is a key or a request id."""
         if self.ledger is not None:
             self.ledger.touch(key)
+
+    def touch_marker(self, retries: Any, rid: str, *_: Any, **__: Any) -> None:
+        """0.5.20+: a method that takes a marker down, and is called whether there is one or not."""
+        if self.ledger is not None and rid in retries._pending:
+            self.ledger.touch(rid)
 
     def touch_operation(self, _owner: Any, operation: Any, *_: Any, **__: Any) -> None:
         """A method that ends a prefetch, given its operation."""
@@ -205,14 +210,14 @@ class Keeper:
         """What the engine holds as it counts itself."""
         assert self.ledger is not None
         view = self.ledger.view
-        counts = dict(view.counts())
+        counts = dict(zip(FILED, view.counts(), strict=True))
         return Totals(
             queued=len(view.scheduler.waiting_queue),
             running=len(view.scheduler.running_batch.reqs),
             markers=counts["marker"],
             entries=counts["entry"],
             parked=view.parked_count,
-            holds=counts.get("hold", 0),
+            holds=counts["hold"],
             pinned_tokens=view.pinned_tokens,
             pin_cap_tokens=view.pin_cap_tokens,
             occupied_tokens=view.occupied_tokens,
@@ -324,7 +329,7 @@ class Keeper:
 
 def head(queue: Any, count: int | None) -> list[Any]:
     """The first ``count`` items of a queue, None for all, without taking them."""
-    if not queue.qsize() or count == 0:
+    if count == 0 or not queue.queue:
         return []
     with queue.mutex:
         items = list(queue.queue)

@@ -7,13 +7,13 @@ compared after each settling: they differ if something changed that no hook saw.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from .sink import Finding
-from .view import EngineView, rid_of
+from .view import FILED, EngineView, rid_of
 
 
 class Kind(StrEnum):
@@ -103,28 +103,29 @@ class Ledger:
         self.records: dict[Hashable, Record] = {}
         self.resyncs = 0
         """How often a total showed a change that no hook had seen."""
-        self.counts: dict[str, int] = {str(kind): 0 for kind in Kind}
+        self.counts: dict[str, int] = dict.fromkeys(FILED, 0)
+        """Owners by kind, in the order of ``FILED``."""
         self.pinned_tokens = 0
         self.occupied_tokens = 0
         self.in_flight: dict[int, Any] = {}
         """Storage reads that go on although their prefetch is over, by id: they own the pages not yet read."""
-        self._touched: set[Hashable] = set()
+        self._touched: list[Hashable] = []
+        self.touch: Callable[[Hashable], None] = self._touched.append
+        """What is filed under a key, or under a request id, may have changed; hashing waits for ``settle``."""
         self._keys: dict[str, list[Hashable]] = {}
         self._fill_keys: dict[int, Hashable] = {}
-        self._drift: dict[Kind, int] = {}
+        self._totals = (0, 0, False)
+        """As judged last: surplus of pinned and of occupied tokens, whether the pins are over their cap."""
+        self._drift: dict[Kind, int] = {Kind.PINNED: 0, Kind.OCCUPANCY: 0}
         self._changed: list[Record] = []
-        self._gap: tuple[int, ...] = ()
+        self._gap: list[int] = []
         self._cap_told = False
 
     # ---- noting
 
-    def touch(self, key: Hashable) -> None:
-        """What is filed under a key, or under a request id, may have changed."""
-        self._touched.add(key)
-
     def expect_fill(self, key: Hashable) -> None:
         """The hold of a key may be about to become a copy to the device."""
-        self._touched.add(key)
+        self.touch(key)
         hold = self.view.hold(key)
         if hold is not None:
             self._note_fill(self._record(key), self.view.fill_id(hold))
@@ -138,7 +139,7 @@ class Ledger:
         if self.view.waits_for(key):
             record = self.records.get(key)
             if record is None or Kind.WAIT not in record.held:
-                self._touched.add(key)
+                self.touch(key)
 
     def note_read(self, operation: Any) -> None:
         """A prefetch is about to end: its operation keeps what it has not yet acknowledged."""
@@ -149,17 +150,17 @@ class Ledger:
         """A copy to the device may have ended."""
         key = self._fill_keys.get(ack_id)
         if key is not None:
-            self._touched.add(key)
+            self.touch(key)
 
     def touch_all(self) -> None:
         """The engine's maps were replaced or walked."""
-        self._touched.update(self.records)
-        self._touched.update(self.view.filed_keys())
+        self._touched += self.records
+        self._touched += self.view.filed_keys()
 
     def acknowledged(self, operation: Any) -> None:
         """A storage read was acknowledged for the last time: it owns nothing any more."""
         self.in_flight.pop(operation.id, None)
-        self._touched.add(self.view.key_of_operation(operation))
+        self.touch(self.view.key_of_operation(operation))
 
     def enter(self, key: Hashable, attempt: int) -> None:
         """An attempt enters the queue; settle what an earlier one left first, or it passes to this one."""
@@ -167,7 +168,7 @@ class Ledger:
         record.attempt, record.stay = attempt, Stay.QUEUED
         record.exit = record.left_pass = None
         record.told.clear()
-        self._touched.add(key)
+        self.touch(key)
 
     def of(self, rid: str) -> list[Record]:
         """The records of a request id, one a key."""
@@ -179,7 +180,7 @@ class Ledger:
         if record.stay is Stay.QUEUED or record.exit is None:
             record.exit, record.left_pass = exit_, now
         record.stay = stay
-        self._touched.add(key)
+        self.touch(key)
 
     def _record(self, key: Hashable) -> Record:
         record = self.records.get(key)
@@ -200,18 +201,22 @@ class Ledger:
         self._changed = []
         found = self._settle_touched(now)
         gap = self._count_gap()
-        if gap != self._gap and any(gap):
+        if gap and gap != self._gap:
             self.resyncs += 1
             self.touch_all()
             found += self._settle_touched(now)
             gap = self._count_gap()
         self._gap = gap
-        return found + list(self._judge_totals(now))
+        pinned, cap, occupied = self.view.totals()
+        totals = (pinned - self.pinned_tokens, occupied - self.occupied_tokens, pinned > cap)
+        if totals != self._totals:
+            self._totals = totals
+            found += self._judge_totals(now)
+        return found
 
     def _settle_touched(self, now: int) -> list[Finding]:
-        touched, self._touched = self._touched, set()
         found: list[Finding] = []
-        for record in self._touched_records(touched):
+        for record in self._touched_records():
             self._sync(record, now)
             if record.stay is not Stay.QUEUED:
                 if record.held:
@@ -220,14 +225,18 @@ class Ledger:
                     self._forget(record)
         return found
 
-    def _touched_records(self, touched: set[Hashable]) -> list[Record]:
-        """Each once: a request id stands for every key that carries it."""
+    def _touched_records(self) -> Iterable[Record]:
+        """Each once, and touched no more: a request id stands for every key that carries it."""
+        # a key is mostly touched as the same object, whose identity costs less than its hash
+        touched = {id(key): key for key in self._touched}
+        self._touched.clear()
         records: dict[int, Record] = {}
-        for one in touched:
-            for key in self._keys.get(one, (one,)) if isinstance(one, str) else (one,):
-                record = self._record(key)
+        for one in touched.values():
+            keys = self._keys.get(one) if isinstance(one, str) else None
+            for key in (one,) if keys is None else keys:
+                record = self.records.get(key) or self._record(key)
                 records[id(record)] = record
-        return list(records.values())
+        return records.values()
 
     def read(self, record: Record, now: int) -> dict[str, int]:
         """What a record holds at this moment."""
@@ -242,11 +251,10 @@ class Ledger:
             del self._keys[record.rid]
 
     def _sync(self, record: Record, now: int) -> None:
-        view, before = self.view, record.held
-        held = view.holdings(record.key)
-        if "marker" in held and self._keys[record.rid][-1] != record.key:
+        before = record.held
+        held, occupied = self.view.holdings(record.key, record.rid)
+        if "marker" in held and self._keys[record.rid][-1] is not record.key:
             del held["marker"]  # filed under the request id: it is the newest attempt's
-        occupied = view.occupied_by(record.key, held)
         if record.fills or "hold" in held:
             occupied += self._sync_fills(record, held)
         if held == before and occupied == record.occupied:
@@ -254,13 +262,15 @@ class Ledger:
         self._changed.append(record)
         self.pinned_tokens += held.get("pin", 0) - before.get("pin", 0)
         self.occupied_tokens += occupied - record.occupied
-        for kind in held.keys() - before.keys():
-            self.counts[kind] += 1
-            record.since[kind] = now
-        for kind in before.keys() - held.keys():
-            self.counts[kind] -= 1
-            record.since.pop(kind, None)
-            record.told.discard(kind)
+        for kind in held:
+            if kind not in before:
+                self.counts[kind] += 1
+                record.since[kind] = now
+        for kind in before:
+            if kind not in held:
+                self.counts[kind] -= 1
+                record.since.pop(kind, None)
+                record.told.discard(kind)
         record.held, record.occupied = held, occupied
 
     def _sync_fills(self, record: Record, held: dict[str, int]) -> int:
@@ -279,9 +289,10 @@ class Ledger:
                 self._fill_keys.pop(ack_id, None)
         return occupied
 
-    def _count_gap(self) -> tuple[int, ...]:
-        counts = self.counts
-        return tuple([number - counts[kind] for kind, number in self.view.counts()])
+    def _count_gap(self) -> list[int]:
+        """By how much each count of the engine differs from the books; empty where none does."""
+        engine, books = self.view.counts(), list(self.counts.values())
+        return [] if engine == books else [had - has for had, has in zip(engine, books, strict=True)]
 
     # ---- judging
 
@@ -321,12 +332,11 @@ class Ledger:
         }
 
     def _judge_totals(self, now: int) -> Iterator[Finding]:
-        for kind, surplus in self.drift().items():
-            if surplus != self._drift.get(kind, 0):
-                self._drift[kind] = surplus
-                if surplus:
-                    yield self._drifted(kind, surplus, now)
-        over = self.view.pinned_tokens > self.view.pin_cap_tokens
+        drift, over = self.drift(), self.view.pinned_tokens > self.view.pin_cap_tokens
+        before, self._drift = self._drift, drift
+        for kind, surplus in drift.items():
+            if surplus and surplus != before[kind]:
+                yield self._drifted(kind, surplus, now)
         if over and not self._cap_told:
             message = f"{self.view.pinned_tokens} tokens pinned, cap {self.view.pin_cap_tokens}"
             yield total("pin-cap", Kind.PINNED, self.view.pinned_tokens, now, message)

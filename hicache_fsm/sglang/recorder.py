@@ -5,6 +5,7 @@ It takes no decision, runs no collective and asks nothing of another rank.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import deque
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ REMEMBERED = 65_536
 HISTORY = 24
 """Newest events kept of each attempt, and of the ``PAST`` attempts that ended last."""
 PAST = 512
+ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+"""As ``EventLog.members`` encodes; made once, as an encoder costs more than a line."""
 Told = tuple[int, str, object]
 """The pass, the event and its reason."""
 
@@ -55,10 +58,20 @@ class Operation:
 class Recorder:
     """State of one recording. All methods belong to the scheduler's thread.
 
-    ``path`` None writes no log; ``keeper`` hears of attempts that come and go.
+    ``path`` None writes no log; ``keeper`` hears of attempts that come and go. ``remembers`` False keeps no
+    history of an attempt where there is neither a log nor a sink.
     """
 
-    def __init__(self, path: Path | None, keeper: Keeper | None = None, sinks: Sequence[Sink] = ()) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        keeper: Keeper | None = None,
+        sinks: Sequence[Sink] = (),
+        *,
+        remembers: bool = True,
+    ) -> None:
+        self.heard = remembers or path is not None or bool(sinks)
+        """Whether anyone wants events: else only who comes, goes and owns matters."""
         self._path = path
         self._keeper = keeper
         self._sinks = tuple(sinks)
@@ -92,8 +105,9 @@ class Recorder:
         if self._path is not None:
             path = self._path if view.ranks == 1 else self._path.with_suffix(f".rank{header['rank']}.jsonl")
             try:
-                self._log = EventLog(path, buffered=False)
+                self._log = EventLog(path)
                 self._log.members({"kind": "header", "schema": 1, **header})
+                self._log.flush()
             except OSError as error:
                 LOGGER.error("hicache-fsm writes no log, the engine runs on: %s", error)
         for sink in self._sinks:
@@ -113,19 +127,27 @@ class Recorder:
             log.trailer(self.now, idle=idle, residue=self._view.residue())
         log.close()
 
+    def flush(self) -> None:
+        """Write the lines of the pass that is over: a crash of the process costs at most one pass."""
+        if self._log is not None:
+            self._log.flush()
+
     def write(self, machine: str, event: str, **members: object) -> None:
         """One event; members that are None are left out."""
         if self._log is None and not self._sinks:
             return
         kept = {name: value for name, value in members.items() if value is not None}
         if self._log is not None:
-            self._log.members({"pass": self.now, "machine": machine, "event": event, **kept})
+            body = {"pass": self.now, "machine": machine, "event": event, **kept}
+            self._log.line(ENCODE(body)[1:-1])
         for sink in self._sinks:
             rid = kept.get("rid")
             sink.transition(self.now, machine, event, None if rid is None else str(rid), kept)
 
     def prefetch(self, event: str, rid: str, **members: object) -> None:
         """One event of an attempt; the log gets what the engine shows right now with it."""
+        if not self.heard:
+            return
         attempt = self._attempts.get(rid)
         if attempt is None or self._view is None:
             return

@@ -5,9 +5,14 @@ Every read is plain attribute access on the scheduler's thread; nothing here cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
+
+FILED = ("marker", "entry", "wait", "credit", "pin", "context", "hold", "fill")
+"""What the engine files under a key, by the names of ``ledger.Kind``."""
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 def key_of(request: Any) -> Any:
@@ -46,6 +51,7 @@ class EngineView:
         self.controller = self.tree.cache_controller
         self.pipeline: Any = getattr(self.tree, "buffer_pipeline", None)
         self._retries = hasattr(self.tree, "storage_prefetch_retries")
+        self._budgets = hasattr(self.tree, "_storage_prefetch_wait")
 
     @property
     def buffer_mode(self) -> bool:
@@ -102,18 +108,23 @@ class EngineView:
 
     # ---- what is filed under one key
 
-    def holdings(self, key: Any) -> dict[str, int]:
-        """What is filed under a key, by the names of ``ledger.Kind``, with tokens where it has a size.
+    def holdings(self, key: Any, rid: str) -> tuple[dict[str, int], int]:
+        """What is filed under a key, and host tokens counted against prefetches for it.
 
-        Copies in flight are filed by acknowledgement instead: see ``fill``.
+        By the names of ``FILED``, with tokens where a kind has a size. Copies in flight are filed by
+        acknowledgement instead: see ``fill``.
         """
         tree, pipeline = self.tree, self.pipeline
         held: dict[str, int] = {}
-        if self.marked(key):
-            held["marker"] = 1
+        occupied = 0
         # most maps are empty most of the time, and hashing a handle costs more than looking whether they are
+        if rid in (
+            tree.storage_prefetch_retries._pending if self._retries else tree._storage_prefetch_missed_rids
+        ):
+            held["marker"] = 1
         if (entries := tree.ongoing_prefetch) and (entry := entries.get(key)) is not None:
             held["entry"] = len(entry.prefetch_key)
+            occupied = self._occupied_by(entry)
         if (waits := self._waits()) and key in waits:
             held["wait"] = 1
         if credits_ := tree.prefetch_loaded_tokens_by_reqid:
@@ -127,29 +138,41 @@ class EngineView:
                 held["context"] = 1
             if (holds := pipeline.staged_prefetches) and (hold := holds.get(key)) is not None:
                 held["hold"] = int(hold.num_tokens)
-        return held
+                occupied += int(hold.occupied_tokens)
+        return held, occupied
 
-    def counts(self) -> list[tuple[str, int]]:
-        """How many keys hold each kind, for the whole engine."""
+    def _occupied_by(self, entry: Any) -> int:
+        if self._retries:
+            return int(
+                self.tree._prefetch_occupied_span(
+                    entry.prefetch_key, entry.host_indices, operation=entry.operation
+                )
+            )
+        return int(self.tree._prefetch_occupied_span(entry.prefetch_key, entry.host_indices))
+
+    def counts(self) -> list[int]:
+        """How many keys hold each kind of ``FILED``, for the whole engine; no pins, holds, ... in cache mode."""
         tree, pipeline = self.tree, self.pipeline
-        counted = [
-            ("marker", self.markers()),
-            ("entry", len(tree.ongoing_prefetch)),
-            ("wait", len(self._waits())),
-            ("credit", len(tree.prefetch_loaded_tokens_by_reqid)),
+        markers = (
+            tree.storage_prefetch_retries._pending if self._retries else tree._storage_prefetch_missed_rids
+        )
+        waits = tree._storage_prefetch_wait if self._budgets else NOTHING
+        entries, credits_ = tree.ongoing_prefetch, tree.prefetch_loaded_tokens_by_reqid
+        if pipeline is None:
+            return [len(markers), len(entries), len(waits), len(credits_), 0, 0, 0, 0]
+        return [
+            len(markers),
+            len(entries),
+            len(waits),
+            len(credits_),
+            len(pipeline.anchor_locks),
+            len(pipeline._prefetch_prefix_ctx),
+            len(pipeline.staged_prefetches),
+            self._filling() if pipeline.ongoing_buffer_load_back else 0,
         ]
-        if pipeline is not None:
-            counted += [
-                ("pin", len(pipeline.anchor_locks)),
-                ("context", len(pipeline._prefetch_prefix_ctx)),
-                ("hold", len(pipeline.staged_prefetches)),
-                ("fill", self._filling()),
-            ]
-        return counted
 
     def _filling(self) -> int:
-        fills = self.pipeline.ongoing_buffer_load_back
-        return len({self._fill_key(fill) for fill in fills.values()}) if fills else 0
+        return len({self._fill_key(fill) for fill in self.pipeline.ongoing_buffer_load_back.values()})
 
     def filed_keys(self) -> set[Any]:
         """Every key that anything is filed under, and the ids of all markers."""
@@ -166,7 +189,8 @@ class EngineView:
 
     def waits_for(self, key: Any) -> bool:
         """Whether a key has a wait budget."""
-        return key in self._waits()
+        waits = self._waits()
+        return bool(waits) and key in waits
 
     def collects(self, tree: Any, key: Any) -> bool:
         """Whether an admission scan that collects a key's loaded tokens would change anything."""
@@ -175,27 +199,11 @@ class EngineView:
         return not self._retries and key in tree._storage_prefetch_missed_rids
 
     def _waits(self) -> Any:
-        return getattr(self.tree, "_storage_prefetch_wait", {})
+        return self.tree._storage_prefetch_wait if self._budgets else NOTHING
 
     @staticmethod
     def _fill_key(fill: Any) -> Any:
         return fill.request if hasattr(fill, "request") else fill.req_id
-
-    def occupied_by(self, key: Any, held: dict[str, int]) -> int:
-        """Host tokens counted against prefetches for a key that has these ``holdings``."""
-        tree, pipeline = self.tree, self.pipeline
-        occupied = 0
-        if "entry" in held:
-            entry = tree.ongoing_prefetch[key]
-            if self._retries:
-                occupied = tree._prefetch_occupied_span(
-                    entry.prefetch_key, entry.host_indices, operation=entry.operation
-                )
-            else:
-                occupied = tree._prefetch_occupied_span(entry.prefetch_key, entry.host_indices)
-        if "hold" in held:
-            occupied += pipeline.staged_prefetches[key].occupied_tokens
-        return int(occupied)
 
     @staticmethod
     def fill_id(hold: Any) -> int:
@@ -214,6 +222,14 @@ class EngineView:
     def pin_cap_tokens(self) -> int:
         """The most tokens that pins may hold; 0 where there are none."""
         return 0 if self.pipeline is None else int(self.pipeline.anchor_lock_cap_tokens)
+
+    def totals(self) -> tuple[int, int, int]:
+        """Tokens pinned, the cap on them, and host tokens counted against prefetches, as the engine counts."""
+        pipeline = self.pipeline
+        occupied = getattr(self.controller, "prefetch_tokens_occupied", 0)
+        if pipeline is None:
+            return 0, 0, occupied
+        return pipeline.anchor_locked_tokens_, pipeline.anchor_lock_cap_tokens, occupied
 
     # ---- what an audit reads
 
@@ -346,7 +362,7 @@ class EngineView:
         if self.pipeline is not None:
             members["hold"] = key in self.pipeline.staged_prefetches
             parked = self.pipeline.pending_hit_allocs
-            members["parked"] = operation is not None and any(one is operation for one in parked)
+            members["parked"] = bool(parked) and any(one is operation for one in parked)
         return members
 
     def header(self, version: str) -> dict[str, object]:

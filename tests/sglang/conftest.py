@@ -57,20 +57,20 @@ def plugged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
 
 
 @pytest.fixture(scope="session")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
-    """``planted(version)``: what `planted_leaks.py` saw, by plant."""
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """``planted(version)``: what `planted_leaks.py` saw, by plant; an engine that starts ``strict`` plays one."""
 
     @functools.cache
-    def run(version: str) -> dict[str, Any]:
+    def run(version: str, mode: str = "observe", *only: str) -> dict[str, Any]:
         try:
             require(version)
         except HarnessMissingError as missing:
             pytest.skip(str(missing))
         environment = child_environment(
-            version, tmp_path_factory.mktemp("planted"), plugin={"HICACHE_FSM_MODE": "observe"}
+            version, tmp_path_factory.mktemp("planted"), plugin={"HICACHE_FSM_MODE": mode}
         )
         script = Path(__file__).with_name("planted_leaks.py")
-        command = [str(env_python(DEFAULT_ROOT)), str(script), version]
+        command = [str(env_python(DEFAULT_ROOT)), str(script), version, *only]
         done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
         results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
         assert results, done.stderr[-3000:]

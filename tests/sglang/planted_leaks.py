@@ -1,6 +1,6 @@
 """Plants leaks in a real SGLang, one after another, and says what each mode of the plugin makes of them.
 
-Runs inside `.sglang/env`: ``planted_leaks.py VERSION``. Prints one JSON document, ``{plant: {...}}`` with
+Runs inside `.sglang/env`: ``planted_leaks.py VERSION [PLANT]``. Prints one JSON document, ``{plant: {...}}`` with
 ``warned`` and ``left`` in observe, then ``repaired`` and ``left_repaired`` after a change to enforce, then
 ``raised`` in strict, and ``at_once``: what enforce repaired without a change of mode.
 """
@@ -297,13 +297,13 @@ def fault_of_the_plugin(bench: Bench, heard: Warnings) -> dict[str, Any]:
 AT_ONCE = ("pin", "marker", "belief")
 
 
-def main(version: str) -> None:
+def main(version: str, only: str = "") -> None:
     heard = Warnings()
     logging.getLogger("hicache_fsm").addHandler(heard)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(version, Path(folder))
         try:
-            results = {plant: judge(bench, plant, heard) for plant in PLANTS}
+            results = {plant: judge(bench, plant, heard) for plant in ([only] if only else PLANTS)}
             results["fault of the plugin"] = fault_of_the_plugin(bench, heard)
             results["detach"] = detach(bench, heard)
         finally:
@@ -312,4 +312,4 @@ def main(version: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

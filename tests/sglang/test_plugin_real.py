@@ -15,7 +15,7 @@ from hicache_fsm.sglang.record import HarnessMissingError, RunError, StrictError
 pytestmark = pytest.mark.sglang
 VERSIONS = ("0.5.19", "0.5.23")
 Plugged = Callable[..., dict[str, Any]]
-Planted = Callable[[str], dict[str, Any]]
+Planted = Callable[..., dict[str, Any]]
 UNDER_FAULTS = ("--requests", "140", "--faults", "0.25", "--stage-aborts", "0.3", "--seed", "1")
 BIG = ("--requests", "500", "--faults", "0.25", "--stage-aborts", "0.3")
 KNOWN = "belief-evidence"
@@ -62,7 +62,11 @@ def test_enforce_on_the_same_seed_ends_with_nothing_left(plugged: Plugged) -> No
     assert told["repairs"] == {"belief": told["findings"][KNOWN]}
 
 
-@pytest.mark.slow
+def test_no_change_escapes_them_where_nobody_listens_to_events(plugged: Plugged) -> None:
+    assert plugged("0.5.23", "enforce", *UNDER_FAULTS)["unseen_changes"] == 0
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["strict", "enforce"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_five_hundred_requests_leave_nothing(plugged: Plugged, version: str, mode: str) -> None:
@@ -73,7 +77,7 @@ def test_five_hundred_requests_leave_nothing(plugged: Plugged, version: str, mod
     assert set(told["aborted_at"]) == {"asking", "missed", "parked", "transferring", "staged", "running"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("page_size", ["1", "16"])
 def test_in_cache_mode_strict_finds_nothing(plugged: Plugged, version: str, page_size: str) -> None:
@@ -136,7 +140,7 @@ def test_strict_raises(planted: Planted, version: str, plant: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_violation_carries_the_history_of_its_attempt(planted: Planted, version: str) -> None:
-    first, *history = planted(version)["pin"]["raised"].splitlines()
+    first, *history = planted(version, "strict", "pin")["pin"]["raised"].splitlines()
     assert first.startswith("pin-owned: pass ")
     assert [line.split()[2] for line in history] == ["enqueue", "issue", "hit", "done", "abort"]
 
