@@ -40,6 +40,7 @@ CONSTANTS
     ArmsLimited,         \* A question refused by the rate limit raises a marker.
     SpendsUnasked,       \* A re-issue that asked nothing costs budget all the same.
     Parks,               \* A hit without room is parked, not revoked.
+    ParksPinned,         \* A parked hit keeps the pin that its question took.
     RetriesFailed,       \* A failed read raises a marker like a miss.
     ImmediateKnownHit,   \* A known hit is asked for again without pacing.
     RequeriesTail,       \* A partial hit asks again for its tail.
@@ -319,6 +320,9 @@ Unpin(w, r) ==
     LET taken == IF w.pin[r] # "pinned" THEN 0 ELSE IF UnpinsTooLittle THEN Anchors[r] - 1 ELSE Anchors[r]
     IN [w EXCEPT !.pin[r] = "released", !.pinned = @ - taken]
 
+(* Who waits for room gives its pin back, and may take it again. *)
+YieldPin(w, r) == IF w.pin[r] = "pinned" THEN [Unpin(w, r) EXCEPT !.pin[r] = "unpinned"] ELSE w
+
 (* Effects on operations (spec/operation.toml). *)
 
 GiveBack(w, n) == [w EXCEPT !.hostFree = @ + n, !.occupied = @ - n]
@@ -467,7 +471,8 @@ Hit(r) ==
        IN Become(IF hostFree >= w.pages[r]
                  THEN Enter(TakePages(PinAnchor(w, r), r), r, "transferring")
                  ELSE IF Parks /\ (hold[r] = 0 \/ ParksHolding)
-                 THEN Enter([w EXCEPT !.op[r] = "known"], r, "parked")
+                 THEN LET known == [w EXCEPT !.op[r] = "known"]
+                      IN Enter(IF ParksPinned THEN known ELSE YieldPin(known, r), r, "parked")
                  ELSE Missed(Unpin(EndOperation(w, r), r), r))
 
 Miss(r) ==

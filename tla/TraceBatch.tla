@@ -69,6 +69,7 @@ Truth(c, w, x, e, guard) ==
               ELSE IF e.why = "" THEN IF c.arms_limited = c.arms_too_short THEN said(c.arms_limited) ELSE "unsaid"
               ELSE said(IF e.why = "too_short" THEN c.arms_too_short ELSE c.arms_limited)
          [] guard = "parks"          -> said(c.parks /\ c.buffer)
+         [] guard = "parks_pinned"   -> said(c.parks_pinned)
          [] guard = "retries_failed" -> said(c.retries_failed /\ Arms(c))
          [] guard = "leaky_door"     -> said(c.leaky_door)
          [] guard = "asks_tail"      -> said(x.tail /\ c.requeries_tail /\ Arms(c) /\ x.spent < c.max_attempts)

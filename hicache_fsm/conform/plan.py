@@ -15,6 +15,14 @@ EXTRA: Final = (
         {"chain": 2, "trailing": 1},
     ),
     Configuration(
+        "admission-disabled.parked",
+        "admission-disabled",
+        "Two requests for one host page, and pins that fit one at a time: a parked hit lends its pin to the other.",
+        False,
+        {"interval": 0, "max_attempts": 1},
+        {"requests": 2, "chain": 1, "host": 1, "device": 4, "context": 2, "anchors": [1, 1], "attempts": 1},
+    ),
+    Configuration(
         "admission.single",
         "admission",
         "One request with two pages and two attempts: a partial hit, a second question, an older orphan.",
@@ -51,6 +59,7 @@ PLAN: Final = (
     Comparison("belief.chain", quick=False),
     Comparison("admission.alone", quick=False),
     Comparison("admission-disabled.revoking", quick=False),
+    Comparison("admission-disabled.parked", quick=False),
     Comparison("admission.alone", "sglang-0.5.23", runtime=False, quick=False),
     Comparison("admission.alone", "seed", runtime=False, quick=False),
     Comparison("admission.pair", edges=False, runtime=False, quick=False),

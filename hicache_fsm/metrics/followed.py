@@ -123,6 +123,7 @@ class Follower:
             "arms": constants.arms,
             "arms_unasked": constants.arms and unasked,
             "parks": self._parks and not case.hold,
+            "parks_pinned": constants.parks_pinned,
             "retries_failed": constants.retries_failed and constants.arms,
             "asks_tail": case.why == "partial_hit",
             "budget_left": case.budget_left,

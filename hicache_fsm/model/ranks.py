@@ -17,7 +17,7 @@ from hicache_fsm.rules import retry_due
 from hicache_fsm.spec.types import Constants, Machine, Spec
 
 UNMODELLED = (
-    "pin_anchor", "unpin", "raise_immediate", "take_pages", "hold_answer", "stage_hold", "free_pages",
+    "pin_anchor", "unpin", "yield_pin", "raise_immediate", "take_pages", "hold_answer", "stage_hold", "free_pages",
     "orphan_operation", "cut_operation", "consume_hold", "release_hold",
 )  # fmt: skip
 """Effects on pins and pages, which ranks share through the same decisions."""

@@ -56,6 +56,7 @@ GUARDS: Mapping[str, Callable[[Moment], Truth]] = {
     "arms": lambda m: m.setting.constants.arms,
     "arms_unasked": _arms_unasked,
     "parks": lambda m: m.setting.constants.parks and m.setting.mode == "buffer_only" and not m.attempt.hold,
+    "parks_pinned": lambda m: m.setting.constants.parks_pinned,
     "retries_failed": lambda m: m.setting.constants.retries_failed and m.setting.constants.arms,
     "leaky_door": lambda m: m.setting.constants.leaky_door,
     "asks_tail": lambda m: (

@@ -48,6 +48,7 @@ class Effects:
             "ask": self._asked,
             "pin_anchor": self._pinned,
             "unpin": self._unpinned,
+            "yield_pin": self._yielded_pin,
             "raise_marker": self._raise_marker,
             "raise_immediate": self._raise_immediate,
             "lower_marker": self._lower_marker,
@@ -74,6 +75,7 @@ class Effects:
         return {
             "ask": self._ask,
             "unpin": self._unpin,
+            "yield_pin": self._yield_pin,
             "take_pages": self._take_pages,
             "end_operation": self._end_operation,
             "stage_hold": self._stage_hold,
@@ -110,6 +112,13 @@ class Effects:
 
     def _unpinned(self, attempt: Attempt, moment: Moment) -> None:
         if attempt.pin is not None and (tokens := self._pins.commit_unpin(attempt)) is not None:
+            self._journal.unpinned(attempt, "unpin", tokens)
+
+    def _yield_pin(self, attempt: Attempt, moment: Moment) -> None:
+        self._pins.unlock_for_now(attempt)
+
+    def _yielded_pin(self, attempt: Attempt, moment: Moment) -> None:
+        if (tokens := self._pins.commit_yield(attempt)) is not None:
             self._journal.unpinned(attempt, "unpin", tokens)
 
     def _raise_marker(self, attempt: Attempt, moment: Moment) -> None:

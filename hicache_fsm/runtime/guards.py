@@ -55,6 +55,7 @@ def prefetch_guards(settings: Settings) -> Mapping[str, Guard | bool]:
         "arms": arms,
         "arms_unasked": bool(unasked) and (lambda attempt, moment: moment.why in unasked),
         "parks": parks and (lambda attempt, moment: not attempt.hold_pages),
+        "parks_pinned": constants.parks_pinned,
         "retries_failed": constants.retries_failed and arms,
         "asks_tail": tail and (lambda attempt, moment: attempt.partial and attempt.spent < budget),
         "budget_left": lambda attempt, moment: attempt.spent < budget,

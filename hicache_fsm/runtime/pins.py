@@ -25,6 +25,7 @@ class Pins:
         "_nodes",
         "_pin",
         "_unpin",
+        "_yield",
         "cap",
         "table",
     )
@@ -36,8 +37,8 @@ class Pins:
         self._nodes = nodes
         self._executor = executor
         self._by_node: dict[Node, dict[AttemptKey, Attempt]] = {}
-        self._pin, self._unpin, self._evict, self._lapse = map(
-            self.table.event_ids.__getitem__, ("pin", "unpin", "evict", "lapse")
+        self._pin, self._unpin, self._yield, self._evict, self._lapse = map(
+            self.table.event_ids.__getitem__, ("pin", "unpin", "yield", "evict", "lapse")
         )
         self._anchored, self._fits, self._gone = (
             self.table.mask([guard]) for guard in ("anchored", "fits", "holder_gone")
@@ -88,6 +89,22 @@ class Pins:
         """Take the attempt's pin out of the ledger.  Returns the tokens given back, None if it was not held."""
         return self._release(attempt, self._unpin)
 
+    def unlock_for_now(self, attempt: Attempt) -> None:
+        """Run the effect of a yield, which may raise."""
+        pin = attempt.pin
+        if pin is not None and pin.held and self._unlocks(pin, self._yield):
+            self._executor.unlock_anchor(pin.key, pin.node, pin.tokens)
+
+    def commit_yield(self, attempt: Attempt) -> int | None:
+        """Give the pin back and go on hanging on its node.  Returns as `commit_unpin`."""
+        pin = attempt.pin
+        row = self.table.decide(pin.state, self._yield) if pin is not None else None
+        if pin is None or row is None:
+            return None
+        tokens = self._give_back(pin, self._yield)
+        pin.state = row.dest
+        return tokens
+
     def lapse(self, attempt: Attempt) -> int | None:
         """Release the pin of a holder that is gone, and only that holder's. Returns as `commit_unpin`."""
         pin = attempt.pin
@@ -129,15 +146,18 @@ class Pins:
         pin = attempt.pin
         if pin is None:
             return None
-        tokens = None
-        if pin.held and self._unlocks(pin, event):
-            tokens = pin.tokens
-            self._ledger.pinned_tokens -= tokens
-            pin.held = False
-            self._nodes.change("unpin", pin.node)
+        tokens = self._give_back(pin, event)
         self._forget(attempt)
         attempt.pin = None
         return tokens
+
+    def _give_back(self, pin: Pin, event: int) -> int | None:
+        if not (pin.held and self._unlocks(pin, event)):
+            return None
+        self._ledger.pinned_tokens -= pin.tokens
+        pin.held = False
+        self._nodes.change("unpin", pin.node)
+        return pin.tokens
 
     def _enter(self, attempt: Attempt, pin: Pin) -> None:
         self._forget(attempt)

@@ -110,6 +110,7 @@ class Constants:
     arms_limited: bool
     spends_unasked: bool
     parks: bool
+    parks_pinned: bool
     retries_failed: bool
     immediate_known_hit: bool
     requeries_tail: bool

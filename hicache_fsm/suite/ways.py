@@ -131,10 +131,10 @@ def _hit(terms: Terms, one: One, event: Event) -> list[Next]:
         return []
     useless = [Next("queued", pin="gone"), *_misses(terms, immediate=None)]
     if event.facts.get("room") == "no":
-        return [*useless, *([Next("parked")] if terms.parks and not one.view.hold else [])]
+        return [*useless, *([Next("parked", pin="gone")] if terms.parks and not one.view.hold else [])]
     return [
         Next("transferring"),
-        *([Next("parked")] if terms.parks and not one.view.hold else []),
+        *([Next("parked", pin="gone")] if terms.parks and not one.view.hold else []),
         *useless,
     ]
 

@@ -15,7 +15,8 @@ SEEN = ("entry", "armed", "spent", "parked", "hold", "pinned_tokens")
 
 CONSTANTS = (
     "interval", "max_attempts", "dense", "marks_when_disabled", "arms_too_short", "arms_limited", "spends_unasked",
-    "parks", "retries_failed", "immediate_known_hit", "requeries_tail", "leaky_door", "scope", "resets_budget",
+    "parks", "parks_pinned", "retries_failed", "immediate_known_hit", "requeries_tail", "leaky_door", "scope",
+    "resets_budget",
 )  # fmt: skip
 """The constants of a profile that TraceBatch reads."""
 

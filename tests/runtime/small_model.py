@@ -117,6 +117,7 @@ class World:
                 self.miss(one)
             else:
                 one.state = "parked"
+                one.pin = "" if one.pin == "held" else one.pin
             return
         self.try_pin(one)
         one.state, one.partial = "transferring", stored < WANTED

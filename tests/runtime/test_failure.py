@@ -35,6 +35,11 @@ CASES: list[tuple[str, Act, Act]] = [
     ("end_operation", asked, lambda life, key: life.missed(key, life.operation(key) or 0)),
     ("unlock_anchor", asked, lambda life, key: life.missed(key, life.operation(key) or 0)),
     ("unlock_anchor", asked, lambda life, key: life.unpin(key)),
+    (
+        "unlock_anchor",
+        asked,
+        lambda life, key: life.hit(key, life.operation(key) or 0, 96, 96, room=False, why="host_capacity"),
+    ),
     ("stage_hold", transferring, lambda life, key: life.loaded(key, life.operation(key) or 0)),
     ("free_pages", transferring, lambda life, key: life.failed(key, life.operation(key) or 0)),
     ("cut_operation", transferring, lambda life, key: life.cut(key, 32)),

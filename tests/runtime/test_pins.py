@@ -49,6 +49,44 @@ def test_the_pin_at_hit_time_is_an_idempotent_second_chance_36227() -> None:
     assert life.pinned_tokens == ANCHOR.tokens
 
 
+def test_a_hit_that_parks_gives_its_pin_back_and_takes_it_again_at_its_turn() -> None:
+    pools = Pools()
+    life = lifecycle(executor=pools, monitor=True)
+    key = life.enqueue("r", 96)
+    life.hit(key, asked(life, key), 96, 96, room=False, why="host_capacity")
+    assert (life.state(key), life.pinned_tokens, pools.locks) == ("parked", 0, {})
+    assert life.unparked(key)
+    assert (life.state(key), life.pinned_tokens) == ("transferring", ANCHOR.tokens)
+    assert life.check() == []
+
+
+def test_what_a_parked_hit_gave_back_another_may_pin() -> None:
+    life = lifecycle()
+    parked, other = life.enqueue("parked", 96), life.enqueue("other", 96)
+    whole = Anchor("node", life.settings.pin_cap)
+    life.hit(parked, asked(life, parked, whole), 96, 96, room=False, why="host_capacity")
+    life.hit(other, asked(life, other, whole), 96, 96)
+    assert life.pinned_tokens == whole.tokens
+    life.unparked(parked)
+    assert life.pinned_tokens == whole.tokens, "it goes on unpinned"
+
+
+def test_the_anchor_of_a_parked_hit_may_be_evicted_and_is_then_lost() -> None:
+    life = lifecycle()
+    key = life.enqueue("r", 96)
+    life.hit(key, asked(life, key), 96, 96, room=False, why="host_capacity")
+    assert life.evict(ANCHOR.node) == [key]
+    life.unparked(key)
+    assert life.pinned_tokens == 0
+
+
+def test_upstream_of_the_seed_parks_with_its_pin() -> None:
+    life = lifecycle("seed", interval=8)
+    key = life.enqueue("r", 96)
+    life.hit(key, asked(life, key), 96, 96, room=False, why="host_capacity")
+    assert (life.state(key), life.pinned_tokens) == ("parked", ANCHOR.tokens)
+
+
 def test_a_pin_refused_at_issue_gets_its_second_chance_at_the_hit() -> None:
     life = lifecycle()
     big, key = life.enqueue("big", 96), life.enqueue("r", 96)

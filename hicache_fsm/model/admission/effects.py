@@ -32,6 +32,7 @@ def prefetch_effects(scope: Scope, pin: Machine) -> Mapping[str, Sequence[Step]]
         "ask": (ask,),
         "pin_anchor": (Fire("pin", "pin"),),
         "unpin": (Fire("pin", "unpin"),),
+        "yield_pin": (Fire("pin", "yield"),),
         "raise_marker": (_raise_marker,),
         "raise_immediate": (raise_immediate,),
         "lower_marker": (lambda view: {"marker": 0, "immediate": 0},),

@@ -96,6 +96,7 @@ def _prefetch_guards(scope: Scope, prefetch: Machine) -> Guards:
         "arms": lambda view: truth(armed),
         "arms_unasked": lambda view: Free(truth(armed and any(reasons)), truth(not (armed and all(reasons)))),
         "parks": lambda view: truth(rules.parks) & view["hold"].eq(0),
+        "parks_pinned": lambda view: truth(rules.parks_pinned),
         "retries_failed": lambda view: truth(rules.retries_failed and armed),
         "asks_tail": asks_tail,
         "budget_left": budget_left,
