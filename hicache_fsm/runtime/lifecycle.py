@@ -18,7 +18,7 @@ from hicache_fsm.runtime.monitor import Violation, watcher
 from hicache_fsm.runtime.numbers import AttemptNumbers
 from hicache_fsm.runtime.settings import HostMode, OnIllegal, Settings, pin_cap
 from hicache_fsm.runtime.sweep import Sweeper
-from hicache_fsm.runtime.words import ANCHOR_LOST, BELOW_THRESHOLD, STORAGE_OFF, check_reason
+from hicache_fsm.runtime.words import ANCHOR_LOST, BELOW_THRESHOLD, RETRACTED, STORAGE_OFF, check_reason
 from hicache_fsm.spec import Profile, Spec, load_spec
 
 ASKS: Final = (',"facts":{"asks":false}', ',"facts":{"asks":true}')
@@ -229,16 +229,19 @@ class HiCacheLifecycle(CacheSide):
         """The request leaves by the over-capacity door of a disaggregated prefill, unguarded upstream."""
         return self._simple(key, "abandon")
 
-    def retract(self, key: AttemptKey, again: str = "retracted") -> AttemptKey | None:
+    def retract(self, key: AttemptKey, again: str = RETRACTED) -> AttemptKey | None:
         """A running request leaves its batch and is queued again.  Returns the key of its next attempt.
 
-        The budget starts anew where the profile says so.  Raises ValueError for an unknown reason.
+        The budget starts anew where the profile says so: by its own rules for every reason, upstream only for a
+        request that was retracted, not for one preempted or paused.  Raises ValueError for an unknown reason.
         """
         check_reason("enqueue", again)
         attempt = self._leave_batch(key, "retract")
         if attempt is None:
             return None
-        spent = 0 if self.settings.constants.resets_budget else attempt.spent
+        constants = self.settings.constants
+        renewed = constants.resets_budget and (constants.scope == "attempt" or again == RETRACTED)
+        spent = 0 if renewed else attempt.spent
         return self._begin(key.rid, attempt.tokens, spent, again, after=key.attempt)
 
     def finish(self, key: AttemptKey) -> bool:

@@ -14,6 +14,7 @@ ANCHOR_LOST: Final = "anchor_lost"
 HOST_CAPACITY: Final = "host_capacity"
 PIN_CAP: Final = "pin_cap"
 PARTIAL_HIT: Final = "partial_hit"
+RETRACTED: Final = "retracted"
 
 REASONS: Final[dict[str, frozenset[str]]] = {
     "issue": frozenset({TOO_SHORT, RATE_LIMITED, AUX_ALLOC, STORAGE_OFF, "in_flight", "expired"}),
@@ -22,7 +23,7 @@ REASONS: Final[dict[str, frozenset[str]]] = {
     "revoke": frozenset({"device_covered", "oversize", "unservable"}),
     "fail": frozenset({"discarded", "read_error", "nothing_usable"}),
     "abort": frozenset({"client", "queue_limit", "priority", "timeout", "bootstrap", "session"}),
-    "enqueue": frozenset({"retracted", "preempted", "paused", "requeued"}),
+    "enqueue": frozenset({RETRACTED, "preempted", "paused", "requeued"}),
 }
 """The reasons that each event knows; `enqueue` has them in its field `again`."""
 

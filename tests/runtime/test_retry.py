@@ -285,17 +285,29 @@ def test_the_dense_path_is_inert_36227() -> None:
     assert life.check() == []
 
 
-@pytest.mark.parametrize(("profile", "spent"), [("seed", 1), ("recommended", 0)])
-def test_retraction_resets_the_budget_where_the_profile_says(profile: str, spent: int) -> None:
+def spent_after(profile: str, why: str) -> int:
+    """What a running request that spent one re-issue has spent once it is queued again."""
     life = lifecycle(profile, interval=2)
     key = behind_a_head(life)
     life.missed(key, asked(life, key))
     passes_until_offered(life, key)
     life.missed(key, life.issue(key) or 0)
     life.admit(key)
-    again = life.retract(key)
+    again = life.retract(key, why)
     assert again is not None
-    assert (again.attempt, life.spent(again)) == (1, spent)
+    assert again.attempt == 1
+    return life.spent(again)
+
+
+@pytest.mark.parametrize(("profile", "spent"), [("seed", 1), ("recommended", 0), ("sglang-0.5.23", 0)])
+def test_retraction_resets_the_budget_where_the_profile_says(profile: str, spent: int) -> None:
+    assert spent_after(profile, "retracted") == spent
+
+
+@pytest.mark.parametrize("why", ["preempted", "paused", "requeued"])
+@pytest.mark.parametrize(("profile", "spent"), [("seed", 1), ("recommended", 0), ("sglang-0.5.23", 1)])
+def test_upstream_renews_the_budget_of_a_retracted_request_alone(profile: str, spent: int, why: str) -> None:
+    assert spent_after(profile, why) == spent
 
 
 def test_a_prefix_lost_at_admission_is_asked_for_once_budget_permits_40043() -> None:
