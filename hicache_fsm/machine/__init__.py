@@ -5,5 +5,19 @@ The reference machine is in `hicache_fsm.machine.reference`, which alone needs `
 
 from hicache_fsm.machine.compiled import CompiledMachine, Row
 from hicache_fsm.machine.diagram import markdown, mermaid
+from hicache_fsm.machine.fork import Fork, grow
+from hicache_fsm.machine.illegal import IllegalTransition, Past
+from hicache_fsm.machine.trace import Entry, Tracer
 
-__all__ = ["CompiledMachine", "Row", "markdown", "mermaid"]
+__all__ = [
+    "CompiledMachine",
+    "Entry",
+    "Fork",
+    "IllegalTransition",
+    "Past",
+    "Row",
+    "Tracer",
+    "grow",
+    "markdown",
+    "mermaid",
+]

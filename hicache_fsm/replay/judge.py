@@ -1,6 +1,6 @@
 """Judges an event log, line by line, against the machines: what a live engine did, held up to the spec."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hicache_fsm.replay.guards import Moment, Setting, failing, truth
@@ -471,15 +471,6 @@ def _profile(spec: Spec, header: Line, path: str) -> tuple[Profile, Constants]:
             Path(path), header.number, str(error), "name a profile and constants of the spec"
         ) from error
     return spec.profiles[name], changed.constants
-
-
-def judge(spec: Spec, lines: Iterable[Line], path: str) -> Verdict:
-    """Judge a whole log, header first. Raises `LogError` as the reader does."""
-    stream = iter(lines)
-    following = Judge(spec, next(stream), path)
-    for line in stream:
-        following.feed(line)
-    return following.close()
 
 
 def _states(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from hicache_fsm.runtime.beliefs import Beliefs
 from hicache_fsm.runtime.completions import Completion, WriteCompletion
 from hicache_fsm.runtime.core import Core
 from hicache_fsm.runtime.errors import IllegalTransition, WrongAnswer
-from hicache_fsm.runtime.guards import Moment
+from hicache_fsm.runtime.guards import Moment, moment_of
 from hicache_fsm.runtime.words import (
     BELOW_THRESHOLD,
     HOST_CAPACITY,
@@ -91,7 +91,7 @@ class Answers:
         if not room:
             self._may_wait(why)
         pages = -(-(stored if stored < wanted else wanted) // self._page_size)
-        if room and not self.host_has(pages):
+        if room and self._capacity is not None and not self.host_has(pages):
             room, why = False, HOST_CAPACITY
         op = self._core.ledger.operations.get(number)
         # A second answer to a parked operation is refused, so it must not change what is known of the first.
@@ -120,7 +120,7 @@ class Answers:
         pages = -(-tokens // self._page_size) if tokens else owned
         if op is not None and op.attempt.op is op and pages > owned:
             raise WrongAnswer(f"operation {number} cannot have loaded {pages} pages: it owns {owned}")
-        moment = Moment(self._core.journal.now)
+        moment = moment_of(self._core.journal.now)
         if op is not None and op.attempt.partial:
             moment.why = PARTIAL_HIT
         moment.tokens = pages * self._page_size
@@ -139,7 +139,7 @@ class Answers:
             )
 
     def _fetched(self, room: bool, stored: int, wanted: int, pages: int, why: str = "") -> Moment:
-        moment = Moment(self._core.journal.now, why)
+        moment = moment_of(self._core.journal.now, why)
         moment.facts = ROOM[room]
         moment.room = room
         moment.tokens = stored
@@ -162,11 +162,11 @@ class Answers:
                 why = self._core.executor.room(op.attempt.key, pages) if op is not None else ""
                 return self.hit(answer.op, answer.tokens, wanted, not why, why)
             case "miss":
-                return Moment(self._core.journal.now, check_reason("miss", answer.why or BELOW_THRESHOLD))
+                return moment_of(self._core.journal.now, check_reason("miss", answer.why or BELOW_THRESHOLD))
             case "done":
                 return self.done(answer.op, answer.tokens)
             case "fail":
-                return Moment(self._core.journal.now, check_reason("fail", answer.why or "read_error"))
+                return moment_of(self._core.journal.now, check_reason("fail", answer.why or "read_error"))
 
     def _let_go(self, op: Operation) -> None:
         """The attempt is over and never let go of its operation: it is an orphan from here on."""
@@ -190,7 +190,7 @@ class Answers:
             return False
         self.stale += 1
         core.journal.stale(op, victim)
-        mistaken = Moment(moment.now, TERMINATED)
+        mistaken = moment_of(moment.now, TERMINATED)
         mistaken.answered = op
         core.step(victim, self._events["miss"], mistaken)
         return True

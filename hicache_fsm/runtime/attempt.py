@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from hicache_fsm.runtime.decision import Way
 
 HISTORY: Final = 16
-"""How many events of an attempt are remembered, at least; twice as many at most."""
+"""How many events of an attempt are remembered, at least; about twice as many at most."""
 
 Node = Hashable
 
@@ -50,13 +50,12 @@ class Operation:
     """One question and the read it may turn into; `number` counts from 1 in order of issue.
 
     `pages` are the host pages it owns, `tokens` what its hit found stored and `wanted` what it asked for, in
-    tokens; `text` is the number as log text.
+    tokens.
     """
 
     number: int
     attempt: "Attempt"
     state: int
-    text: str
     pages: int = 0
     tokens: int = 0
     wanted: int = 0

@@ -72,7 +72,7 @@ def repair(core: Core) -> Counter[str]:
     for key, attempt in list(core.leaks.items()):
         if attempt.hold:
             core.executor.release_hold(key, attempt.hold_pages)
-            core.ledger.release(attempt.hold_pages)
+            core.ledger.occupied_pages -= attempt.hold_pages
             attempt.hold, attempt.hold_pages = False, 0
             taken["hold"] += 1
         if attempt.op is not None:

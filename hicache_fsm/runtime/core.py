@@ -4,16 +4,16 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from hicache_fsm.machine import CompiledMachine, Row
+from hicache_fsm.machine import CompiledMachine, Fork, Row, grow
 from hicache_fsm.runtime.attempt import HISTORY, Attempt, AttemptKey, Operation
-from hicache_fsm.runtime.decision import Fork, Way, grow
+from hicache_fsm.runtime.decision import Way
 from hicache_fsm.runtime.effects import Effects
 from hicache_fsm.runtime.errors import IllegalTransition, Past
 from hicache_fsm.runtime.executor import Executor, Rollback
-from hicache_fsm.runtime.guards import Guard, Moment, prefetch_guards
+from hicache_fsm.runtime.guards import Guard, Moment, Swept, prefetch_guards
 from hicache_fsm.runtime.journal import Journal
 from hicache_fsm.runtime.ledger import Ledger
-from hicache_fsm.runtime.log import EventLog
+from hicache_fsm.runtime.log import Log
 from hicache_fsm.runtime.monitor import Monitor
 from hicache_fsm.runtime.nodes import Nodes
 from hicache_fsm.runtime.pacing import Pacing
@@ -40,7 +40,7 @@ class Core:
         spec: Spec,
         settings: Settings,
         executor: Executor,
-        log: EventLog | None,
+        log: Log | None,
         monitor: Monitor | None,
     ) -> None:
         constants = settings.constants
@@ -90,23 +90,20 @@ class Core:
         self.newest[attempt.key.rid] = attempt
         self.journal.queued(attempt, again)
 
-    def step(self, attempt: Attempt, event: int, moment: Moment) -> bool:
-        """Take the event. False if it was illegal, and only counted.
+    def step(self, attempt: Attempt, event: int, moment: Moment, decided: Way | None = None) -> bool:
+        """Take the event, by the way that is decided if one is. False if it was illegal, and only counted.
 
         Raises IllegalTransition in strict mode, and whatever an effect raises: the state is then the old one,
         what was acquired is given back, and the event may come again.
         """
-        way = self._cells[attempt.state * self._width + event]
-        while type(way) is Fork:
-            way = way.yes if way.holds(attempt, moment) else way.no
-        if way is None:
+        found = decided or self._cells[attempt.state * self._width + event]
+        while type(found) is Fork:
+            holds = found.holds  # CPython calls a local faster than a slot
+            found = found.yes if holds(attempt, moment) else found.no
+        if found is None:
             self.refuse(attempt, event)
             return False
-        self.take(attempt, moment, way)  # type: ignore[arg-type] # a Fork was excluded by the loop
-        return True
-
-    def take(self, attempt: Attempt, moment: Moment, way: Way) -> None:
-        """Take a decided transition.  Raises as `step`."""
+        way: Way = found  # type: ignore[assignment] # a Fork was excluded by the loop
         if way.first:
             try:
                 for effect in way.first:
@@ -114,7 +111,8 @@ class Core:
             except BaseException:
                 self.rollback.roll_back()
                 raise
-            self.rollback.commit()
+            if self.rollback.ways:
+                self.rollback.commit()
         op = attempt.op
         for effect in way.second:
             effect(attempt, moment)
@@ -130,23 +128,19 @@ class Core:
             self.journal.stepped(attempt, moment, way, attempt.op or op)
         if way.ends:
             self._leave(attempt)
+        return True
 
     def take_all(self, attempts: Sequence[Attempt], moment: Moment, way: Way) -> None:
         """Take one transition for each of many attempts; raises as `step`, for those before the failing one."""
         if way.bulk is None or self.told:
             for attempt in attempts:
-                self.take(attempt, moment, way)
+                self.step(attempt, way.event, moment, way)
             return
-        for effect in way.bulk:
-            effect(attempts, moment)
+        way.bulk(attempts, moment)
         dest, past = way.dest, (moment.now, way)
         for attempt in attempts:
-            attempt.offered = -1
             attempt.state = dest
-            history = attempt.history
-            history.append(past)
-            if len(history) > MOST:
-                del history[:HISTORY]
+            attempt.history.append(past)  # `step` shortens it, and comes before the next of these
 
     def guards(self, state: int, event: int) -> list[tuple[int, Guard | bool]]:
         """The guards that decide the event in the state, as (bit of the truth mask, how to ask)."""
@@ -167,9 +161,10 @@ class Core:
         freed = row is not None and "free_orphan_pages" in row.transition.effects
         if freed:
             self.executor.free_orphan_pages(op.number)
-        self.ledger.end(op)
         if freed:
-            self.ledger.give_back(op)
+            self.ledger.free(op)
+        else:
+            self.ledger.end(op)
         self.journal.orphan_ended(op, freed=freed, stale=stale)
 
     def refuse(self, attempt: Attempt, event: int) -> None:
@@ -203,20 +198,23 @@ class Core:
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
 
-    def _tree(self, state: int, event: int) -> Fork[Way | None] | Way | None:
-        return grow(self.guards(state, event), lambda truth: self.way(self.table.decide(state, event, truth)))
+    def _tree(self, state: int, event: int) -> Fork[Guard, Way | None] | Way | None:
+        guards = [
+            (bit, holds.holds if isinstance(holds, Swept) else holds)
+            for bit, holds in self.guards(state, event)
+        ]
+        return grow(guards, lambda truth: self.way(self.table.decide(state, event, truth)))
 
     def _way(self, state: int, event: int, row: Row, effects: Effects) -> Way:
         names = row.transition.effects
         first = tuple(effects.first[name] for name in names if name in effects.first)
         moves, ends = row.dest != state, row.dest in self.table.terminal
-        easy = moves and not ends and not first and all(name in effects.bulk for name in names)
         return Way(
             row,
             event,
             first,
             tuple(effects.second[name] for name in names if name in effects.second),
-            tuple(effects.bulk[name] for name in names) if easy else None,
+            effects.bulk.get(names) if moves and not ends and not first else None,
             row.dest,
             moves=moves,
             ends=ends,

@@ -19,7 +19,7 @@ class Effects:
 
     The first part asks the executor and may raise; it reads the ledger and changes nothing in it. The second
     part enters the change into the ledger and cannot fail. All first parts of a row run before any second
-    one. What a sweep does to many attempts has a second part for all of them, in `bulk`.
+    one. What a sweep does to many attempts has a second part for all of them, in `bulk`, by all effects of its row.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Effects:
             "consume_hold": self._dropped_hold,
             "release_hold": self._dropped_hold,
         }
-        self.bulk: dict[str, BulkEffect] = {
-            "lower_marker": self._lower_markers,
-            "start_wait": self._start_waits,
+        self.bulk: dict[tuple[str, ...], BulkEffect] = {
+            ("lower_marker",): self._lower_markers,
+            ("lower_marker", "start_wait"): self._start_waits,
         }
 
     def _executed(self) -> dict[str, Effect]:
@@ -146,6 +146,7 @@ class Effects:
     def _start_waits(self, attempts: Sequence[Attempt], moment: Moment) -> None:
         now = moment.now
         for attempt in attempts:
+            attempt.marker = False
             attempt.swept = now
         self._pacing.wait_all(attempts, now)
 
@@ -190,7 +191,9 @@ class Effects:
 
     def _staged_hold(self, attempt: Attempt, moment: Moment) -> None:
         self._to_hold(attempt, moment.pages)
-        self._freed_pages(attempt, moment)
+        if attempt.op is not None:
+            self._ledger.free(attempt.op)
+            attempt.op = None
 
     def _free_pages(self, attempt: Attempt, moment: Moment) -> None:
         if attempt.op is not None:
@@ -198,8 +201,7 @@ class Effects:
 
     def _freed_pages(self, attempt: Attempt, moment: Moment) -> None:
         if attempt.op is not None:
-            self._ledger.give_back(attempt.op)
-            self._ledger.end(attempt.op)
+            self._ledger.free(attempt.op)
             attempt.op = None
 
     def _orphan_operation(self, attempt: Attempt, moment: Moment) -> None:
@@ -235,6 +237,6 @@ class Effects:
 
     def _dropped_hold(self, attempt: Attempt, moment: Moment) -> None:
         if attempt.hold:
-            self._ledger.release(attempt.hold_pages)
+            self._ledger.occupied_pages -= attempt.hold_pages
             attempt.hold = False
             attempt.hold_pages = 0

@@ -132,19 +132,19 @@ class NullExecutor:
 class Rollback:
     """What effects acquired, by the `undo` they registered: `commit` keeps it, `roll_back` gives it back."""
 
-    __slots__ = ("_ways", "commit", "undo")
+    __slots__ = ("commit", "undo", "ways")
 
     def __init__(self) -> None:
-        self._ways: list[Callable[[], None]] = []
-        self.undo: Undo = self._ways.append
-        self.commit = self._ways.clear
+        self.ways: list[Callable[[], None]] = []
+        self.undo: Undo = self.ways.append
+        self.commit = self.ways.clear
 
     def roll_back(self) -> None:
         """Give back, newest first.  A way back that raises does not stop the others: ExceptionGroup then."""
         failures: list[Exception] = []
-        while self._ways:
+        while self.ways:
             try:
-                self._ways.pop()()
+                self.ways.pop()()
             except Exception as failure:
                 failures.append(failure)
         if failures:

@@ -44,12 +44,15 @@ class Ledger:
     def new_operation(self, attempt: Attempt) -> Operation:
         """The operation of a question that has just gone out."""
         self.last_op = number = self.last_op + 1
-        self.operations[number] = op = Operation(number, attempt, self._initial, f',"op":{number}')
+        self.operations[number] = op = Operation(number, attempt, self._initial)
         return op
 
     def take(self, op: Operation, pages: int) -> None:
         """The operation takes so many host pages.  Raises IllegalTransition, as all steps of an operation."""
-        self._advance(op, self._take_pages)
+        dest = self._take_pages[op.state]
+        if dest < 0:
+            raise self._illegal(op, self._take_pages)
+        op.state = dest
         op.pages += pages
         self.occupied_pages += pages
 
@@ -61,18 +64,15 @@ class Ledger:
         """The operation has answered for the last time."""
         self._advance(op, self._end)
 
-    def terminate(self, op: Operation) -> None:
-        """The operation goes on without its attempt, unless it has no I/O left."""
-        self._advance(op, self._terminate)
-
-    def give_back(self, op: Operation) -> None:
-        """All host pages of the operation go back."""
+    def free(self, op: Operation) -> None:
+        """The operation has answered for the last time, and all its host pages go back."""
+        self._advance(op, self._end)
         self.occupied_pages -= op.pages
         op.pages = 0
 
-    def release(self, pages: int) -> None:
-        """Host pages of a hold go back."""
-        self.occupied_pages -= pages
+    def terminate(self, op: Operation) -> None:
+        """The operation goes on without its attempt, unless it has no I/O left."""
+        self._advance(op, self._terminate)
 
     def _advance(self, op: Operation, dests: tuple[int, ...]) -> None:
         dest = dests[op.state]

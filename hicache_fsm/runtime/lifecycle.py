@@ -11,12 +11,13 @@ from hicache_fsm.runtime.beliefs import Beliefs
 from hicache_fsm.runtime.cacheside import CacheSide
 from hicache_fsm.runtime.core import Core
 from hicache_fsm.runtime.executor import Executor, NullExecutor
-from hicache_fsm.runtime.guards import Moment
+from hicache_fsm.runtime.guards import Moment, moment_of
 from hicache_fsm.runtime.listener import Listener
-from hicache_fsm.runtime.log import EventLog, text
+from hicache_fsm.runtime.log import Log
 from hicache_fsm.runtime.monitor import Violation, watcher
 from hicache_fsm.runtime.numbers import AttemptNumbers
 from hicache_fsm.runtime.settings import HostMode, OnIllegal, Settings, pin_cap
+from hicache_fsm.runtime.spelling import text
 from hicache_fsm.runtime.sweep import Sweeper
 from hicache_fsm.runtime.words import ANCHOR_LOST, BELOW_THRESHOLD, RETRACTED, STORAGE_OFF, check_reason
 from hicache_fsm.spec import Profile, Spec, load_spec
@@ -52,7 +53,7 @@ class HiCacheLifecycle(CacheSide):
         max_attempts: int | None = None,
         on_illegal: OnIllegal = "strict",
         executor: Executor | None = None,
-        log: EventLog | None = None,
+        log: Log | None = None,
         monitor: bool = False,
         spec: Spec | None = None,
     ) -> None:
@@ -154,11 +155,11 @@ class HiCacheLifecycle(CacheSide):
             asks, why = False, STORAGE_OFF
         if not asks:
             check_reason("issue", why)
-        moment = Moment(core.journal.now, why)
+        moment = moment_of(core.journal.now, why)
         moment.asks = asks
         moment.tokens = tokens or attempt.tokens
         moment.anchor = anchor
-        if self._sweeper.is_offered(attempt):
+        if attempt.offered >= 0 and self._sweeper.is_offered(attempt):
             moment.facts = ASKS_AGAIN[asks]
             return self._ask(attempt, self._sweep, moment)
         moment.facts = ASKS[asks]
@@ -182,7 +183,7 @@ class HiCacheLifecycle(CacheSide):
         attempt = self._find(key, "lose_match")
         if attempt is None or not self.attached or not self.settings.constants.requeries_lost_match:
             return None
-        moment = Moment(self._core.journal.now, why)
+        moment = moment_of(self._core.journal.now, why)
         moment.asks = asks
         moment.tokens = tokens or attempt.tokens
         moment.anchor = anchor
@@ -217,7 +218,7 @@ class HiCacheLifecycle(CacheSide):
         if attempt is None:
             return 0
         tokens = attempt.hold_pages * self._page_size
-        moment = Moment(core.journal.now)
+        moment = moment_of(core.journal.now)
         moment.tokens = tokens
         return tokens if core.step(attempt, self._admit, moment) else 0
 
@@ -273,7 +274,9 @@ class HiCacheLifecycle(CacheSide):
 
     def missed(self, key: AttemptKey, op: int, why: str = BELOW_THRESHOLD) -> bool:
         """Storage has less than the threshold, or the controller ended the question."""
-        return self._answers.take(op, "miss", Moment(self._core.journal.now, check_reason("miss", why)), key)
+        return self._answers.take(
+            op, "miss", moment_of(self._core.journal.now, check_reason("miss", why)), key
+        )
 
     def loaded(self, key: AttemptKey, op: int, tokens: int = 0) -> bool:
         """The read ended with `tokens` usable (0: all of them), which become the attempt's hold."""
@@ -281,14 +284,18 @@ class HiCacheLifecycle(CacheSide):
 
     def failed(self, key: AttemptKey, op: int, why: str = "read_error") -> bool:
         """The read ended with nothing usable."""
-        return self._answers.take(op, "fail", Moment(self._core.journal.now, check_reason("fail", why)), key)
+        return self._answers.take(
+            op, "fail", moment_of(self._core.journal.now, check_reason("fail", why)), key
+        )
 
     def unparked(self, key: AttemptKey, anchor: Anchor | None = None) -> bool:
         """Try a parked hit: its pages are taken and its read starts.  False while there is no room."""
         attempt = self._find(key, "unpark")
         if attempt is None:
             return False
-        moment = Moment(self._core.journal.now) if attempt.op is None else self._answers.unparked(attempt.op)
+        moment = (
+            moment_of(self._core.journal.now) if attempt.op is None else self._answers.unparked(attempt.op)
+        )
         if moment is None:
             return False
         moment.anchor = anchor
@@ -362,7 +369,8 @@ class HiCacheLifecycle(CacheSide):
         }
         self._log.trailer(self._core.journal.now, idle=self.idle, residue=residue)
         self._log.close()
-        self._log = self._core.journal.log = None
+        self._log = None
+        self._core.journal.without_log()
         self._core.told = self._core.journal.heard
 
     def _begin(self, rid: str, tokens: int, spent: int, again: str, after: int = -1) -> AttemptKey:
@@ -375,7 +383,7 @@ class HiCacheLifecycle(CacheSide):
     def _simple(self, key: AttemptKey, event: str, why: str = "") -> bool:
         attempt = self._find(key, event)
         return attempt is not None and self._core.step(
-            attempt, self._events[event], Moment(self._core.journal.now, why)
+            attempt, self._events[event], moment_of(self._core.journal.now, why)
         )
 
     def _stop(self, key: AttemptKey, event: str, read_tokens: int) -> bool:
@@ -386,7 +394,7 @@ class HiCacheLifecycle(CacheSide):
         owned = attempt.op.pages if attempt.op is not None else 0
         if not 0 <= pages <= owned:
             raise ValueError(f"{key} cannot have read {pages} pages: it owns {owned}")
-        moment = Moment(self._core.journal.now)
+        moment = moment_of(self._core.journal.now)
         moment.tokens = read_tokens
         moment.pages = pages
         return self._core.step(attempt, self._events[event], moment)
@@ -413,4 +421,4 @@ class HiCacheLifecycle(CacheSide):
 
     def _everyone(self, event: str) -> None:
         for attempt in list(self._core.queue.values()):
-            self._core.step(attempt, self._events[event], Moment(self._core.journal.now))
+            self._core.step(attempt, self._events[event], moment_of(self._core.journal.now))

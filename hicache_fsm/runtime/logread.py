@@ -14,6 +14,8 @@ SCHEMA: Final = 1
 CUT_OFF: Final = b"{"  # stands for the part of a line that a cut-off archive lost
 CUT: Final = "truncated: the last line is not whole"
 CUT_MEND: Final = "--allow-truncated takes the lines before it"
+TAIL: Final = "a flight recorder's tail: what came before it is lost"
+TAIL_MEND: Final = "`replay --allow-truncated` judges the attempts that begin in it"
 EXTRA_EVENTS: Final = {
     "prefetch": frozenset({"enqueue", "retract", "finish"}),
     "operation": frozenset({"stale"}),
@@ -64,13 +66,16 @@ class Line:
     data: Mapping[str, Any]
 
 
-def read_log(path: Path, *, allow_truncated: bool = False, spec: Spec | None = None) -> Iterator[Line]:
+def read_log(
+    path: Path, *, allow_truncated: bool = False, allow_tail: bool = False, spec: Spec | None = None
+) -> Iterator[Line]:
     """The lines of a log, header first; memory stays constant however long it is.
 
     Machines and events are those of `spec` (None: this package's own). Raises LogError for a file that cannot
     be read, is binary, has no header or another schema, breaks the numbering, names unknown machines or
     events, or has a line that is not a JSON object of the right shape; TruncatedLog if only the last line is
-    not whole, unless `allow_truncated` drops that line.
+    not whole, unless `allow_truncated` drops that line. A log without its beginning, whose header says so, is
+    refused too unless `allow_tail`: who reads it must expect attempts that it never saw begin.
     """
     events = _known_events(load_spec() if spec is None else spec)
     ended = number = 0
@@ -91,6 +96,8 @@ def read_log(path: Path, *, allow_truncated: bool = False, spec: Spec | None = N
             if allow_truncated and number > 1:
                 return
             raise
+        if number == 1 and line.data.get("tail") and not allow_tail:
+            raise LogError(path, 1, TAIL, TAIL_MEND)
         ended = number if line.kind == "trailer" else 0
         yield line
         raw = following

@@ -1,6 +1,6 @@
 """When to ask again: passes are counted by a wheel of due passes, never by walking the queue."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from hicache_fsm.runtime.attempt import Attempt
 
@@ -16,14 +16,14 @@ class Pacing:
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
-        self._raised: list[Attempt] = []
+        self._raised: dict[Attempt, None] = {}
         self._due: dict[int, list[Attempt]] = {}
         self._next = 0
 
     def raised(self, attempt: Attempt) -> None:
         """A marker went up: the next sweep serves it, and no earlier offer."""
         attempt.offered = -1
-        self._raised.append(attempt)
+        self._raised[attempt] = None
 
     def wait(self, attempt: Attempt, now: int) -> None:
         """The sweep of pass `now` consumed the marker: due `interval` passes later (rules.retry_due)."""
@@ -38,22 +38,24 @@ class Pacing:
         """As `wait`, for many."""
         self._due.setdefault(now + self._interval, []).extend(attempts)
 
-    def take_raised(self) -> list[Attempt]:
-        """The attempts whose marker went up since the last sweep."""
+    def take_raised(self) -> Collection[Attempt]:
+        """The attempts whose marker went up since the last sweep, each once."""
         raised = self._raised
         if raised:
-            self._raised = []
+            self._raised = {}
         return raised
 
     def take_due(self, now: int) -> list[Attempt]:
-        """The attempts whose wait ends by pass `now`; passes that were never swept are caught up with."""
+        """The attempts whose wait ends by pass `now`, each once; passes never swept are caught up with."""
         if now < self._next:
             return []
         due = self._due.pop(self._next, None) or []
         self._next += 1
-        while self._next <= now:
-            due += self._due.pop(self._next, [])
-            self._next += 1
+        if self._next <= now:
+            for missed in range(self._next, now + 1):
+                due += self._due.pop(missed, [])
+            self._next = now + 1
+            due = list(dict.fromkeys(due))
         return due
 
     def begun(self, now: int) -> int:

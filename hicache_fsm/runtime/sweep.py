@@ -1,21 +1,22 @@
 """The sweep of one scheduling pass: serves markers and finds whom to ask again, without walking the queue."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Final
 
+from hicache_fsm.machine import Fork, grow
 from hicache_fsm.runtime.attempt import Attempt, AttemptKey
 from hicache_fsm.runtime.core import Core
-from hicache_fsm.runtime.decision import Fork, Way, grow
-from hicache_fsm.runtime.guards import Moment
+from hicache_fsm.runtime.decision import Way
+from hicache_fsm.runtime.guards import Moment, Which, moment_of, which
 
 HEAD: Final = (',"facts":{"head_exempt":false}', ',"facts":{"head_exempt":true}')
 
 OFFER: Final = "offer"
 """What a sweep leads to where it depends on whether the scheduler asks."""
 
-Swept = Way | str | None
-Tree = Fork[Swept] | Swept
+Leaf = Way | str | None
+Tree = Fork[Which, Leaf] | Leaf
 
 _ORDER = attrgetter("order")
 
@@ -53,7 +54,7 @@ class Sweeper:
         self._head_trees = {
             state: self._tree(state, head_exempt=True) for state in (self._missed, self._pending)
         }
-        self._moments = (Moment(0), Moment(0))
+        self._moments = (moment_of(0), moment_of(0))
         for head, moment in enumerate(self._moments):
             moment.head, moment.facts = bool(head), HEAD[head]
 
@@ -100,38 +101,21 @@ class Sweeper:
         *,
         head: bool = False,
     ) -> None:
-        """Sweep those of the attempts that are in the state, each once."""
-        if tree is OFFER:
-            for attempt in attempts:
-                if attempt.state == state and attempt.offered != now:
-                    attempt.offered = now
-                    offers.append(attempt)
-            return
+        """Sweep those of the attempts, all different, that are in the state and not yet offered in this pass."""
+        live = [one for one in attempts if one.state == state and one.offered != now]
         core = self._core
         moment = self._moments[head]
         moment.now = now
-        alike: list[Attempt] = []
-        last: Way | None = None
-        for attempt in attempts:
-            if attempt.state != state or attempt.offered == now:
-                continue
-            way = tree
-            while type(way) is Fork:
-                way = way.yes if way.holds(attempt, moment) else way.no
-            if way is OFFER:
-                attempt.offered = now
-                offers.append(attempt)
-            elif type(way) is not Way:
-                core.refuse(attempt, self._event)
-            elif way.moves:
-                if way is not last:
-                    if last is not None:
-                        core.take_all(alike, moment, last)
-                    alike, last = [], way
-                attempt.offered = now  # looked at: one whose marker went up twice is here twice
-                alike.append(attempt)
-        if last is not None:
-            core.take_all(alike, moment, last)
+        for leaf, alike in _sort(tree, live, moment):
+            if leaf is OFFER:
+                for attempt in alike:
+                    attempt.offered = now
+                offers += alike
+            elif type(leaf) is not Way:
+                for attempt in alike:
+                    core.refuse(attempt, self._event)
+            elif leaf.moves:
+                core.take_all(alike, moment, leaf)
 
     def _tree(self, state: int, **settled: bool) -> Tree:
         """The decision of a sweep in a state, some of its guards settled, but for whether the scheduler asks."""
@@ -139,10 +123,27 @@ class Sweeper:
         known = {table.mask([name]): holds for name, holds in settled.items()}
         asks = table.mask(["asks"])
 
-        def leaf(truth: int) -> Swept:
+        def leaf(truth: int) -> Leaf:
             row = table.decide(state, event, truth)
             return core.way(row) if row is table.decide(state, event, truth | asks) else OFFER
 
+        guards = [(bit, known.get(bit, holds)) for bit, holds in core.guards(state, event) if bit != asks]
         return grow(
-            [(bit, known.get(bit, holds)) for bit, holds in core.guards(state, event) if bit != asks], leaf
+            [(bit, holds if isinstance(holds, bool) else which(holds)) for bit, holds in guards], leaf
         )
+
+
+def _sort(tree: Tree, attempts: list[Attempt], moment: Moment) -> Iterator[tuple[Leaf, list[Attempt]]]:
+    """Where the tree leads, and which of the attempts, each once."""
+    while attempts and type(tree) is Fork:
+        holding = tree.holds(attempts, moment)
+        if len(holding) == len(attempts):
+            tree = tree.yes
+            continue
+        if holding:
+            yield from _sort(tree.yes, holding, moment)
+            held = set(holding)
+            attempts = [one for one in attempts if one not in held]
+        tree = tree.no
+    if attempts:
+        yield tree, attempts  # type: ignore[misc] # a Fork was excluded by the loop

@@ -169,6 +169,16 @@ os._exit(1)
     assert len(list(read_log(path, allow_truncated=True))) == kept
 
 
+def test_lines_are_written_in_the_middle_of_a_pass_once_1024_are_pending(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    life = lifecycle(log=EventLog(path))
+    for number in range(1_023):
+        life.enqueue(f"r{number}", 96)
+    assert path.read_text().count("\n") == 1
+    life.enqueue("last", 96)
+    assert path.read_text().count("\n") == 1_025
+
+
 def test_an_unbuffered_log_writes_each_line_at_once(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     life = lifecycle(log=EventLog(path, buffered=False))
@@ -198,8 +208,11 @@ def test_a_log_that_cannot_be_written_stops_and_the_engine_goes_on(tmp_path: Pat
     key = life.enqueue("r", 96)
     log._file.close()
     asked(life, key)
+    life.begin_pass()
     assert log.broken
     assert life.state(key) == "probing"
+    asked(life, life.enqueue("other", 96))
+    life.close()
 
 
 def test_no_token_ids_and_no_text_reach_the_log(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from runtime_support import lifecycle
 
 from hicache_fsm.machine import CompiledMachine
 from hicache_fsm.rules import retry_due
-from hicache_fsm.runtime import AttemptKey, Completion, HiCacheLifecycle, IllegalTransition
+from hicache_fsm.runtime import AttemptKey, Completion, FlightRecorder, HiCacheLifecycle, IllegalTransition
+from hicache_fsm.runtime.attempt import Attempt
+from hicache_fsm.runtime.guards import moment_of, prefetch_guards, which
 from hicache_fsm.spec import load_spec
 
 TABLE = CompiledMachine(load_spec().machines["prefetch"])
@@ -124,6 +126,39 @@ def sweep(
             assert life.issue(key) is not None
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12),
+    st.sampled_from(["recommended", "sglang-0.5.23", "seed"]),
+)
+def test_a_guard_holds_for_those_of_many_attempts_for_which_it_holds_alone(
+    drawn: list[tuple[int, bool]], profile: str
+) -> None:
+    life = lifecycle(profile, max_attempts=3, monitor=False)
+    attempts = [
+        Attempt(AttemptKey(f"r{place}", 0), 96, place, 0, "", spent=spent, immediate=immediate)
+        for place, (spent, immediate) in enumerate(drawn)
+    ]
+    for guard in prefetch_guards(life.settings).values():
+        if not isinstance(guard, bool):
+            moment = moment_of(5)
+            assert which(guard)(attempts, moment) == [one for one in attempts if guard(one, moment)]
+
+
+def test_requests_that_missed_together_part_by_their_budgets_in_one_sweep() -> None:
+    life = lifecycle(interval=1, max_attempts=1, monitor=False)
+    life.enqueue("head", 96)
+    keys = [life.enqueue(f"r{number}", 96) for number in range(6)]
+    for key in keys[:3]:
+        life.missed(key, life.issue(key) or 0)
+    life.begin_pass()
+    for key in [*life.begin_pass(), *keys[3:]]:
+        life.missed(key, life.issue(key) or 0)
+    life.begin_pass()
+    assert [life.state(key) for key in keys] == ["exhausted"] * 3 + ["pending"] * 3
+    assert [life.history(key)[-1].state for key in keys] == ["exhausted"] * 3 + ["pending"] * 3
+    assert life.begin_pass() == keys[3:]
+
+
 def calls(action: Callable[[], object]) -> int:
     """How many Python and C functions the action calls: work, not time."""
     count = 0
@@ -164,6 +199,26 @@ def test_a_pass_with_k_due_works_for_k_and_not_for_those_who_wait() -> None:
 
     assert work(1_000, 10) == work(20_000, 10)
     assert work(1_000, 100) - work(1_000, 10) <= 10 * (work(1_000, 10) - work(1_000, 0))
+
+
+def test_markers_that_went_up_together_cost_one_call_each() -> None:
+    def work(number: int) -> int:
+        life = lifecycle(interval=50, monitor=False, pool_tokens=10**9, host_tokens=None)
+        life.enqueue("head", 96)
+        for key in [life.enqueue(f"r{i}", 96) for i in range(number)]:
+            life.missed(key, life.issue(key) or 0)
+        return calls(life.begin_pass)
+
+    assert work(1_000) - work(10) == 990
+
+
+def test_a_flight_recorder_adds_two_calls_to_a_step() -> None:
+    def work(log: FlightRecorder | None) -> int:
+        life = lifecycle(log=log, monitor=False)
+        key = life.enqueue("r", 96)
+        return calls(lambda: life.issue(key))
+
+    assert work(FlightRecorder()) - work(None) == 2
 
 
 def test_requests_that_left_are_dropped_once_and_never_looked_at_again() -> None:
