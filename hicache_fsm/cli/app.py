@@ -10,10 +10,11 @@ from rich.console import Console
 
 from hicache_fsm.cli.check_commands import check, explain
 from hicache_fsm.cli.conform_commands import conform
-from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.exits import Exit, bad_input, print_json
 from hicache_fsm.cli.follow_commands import follow
 from hicache_fsm.cli.fuzz_commands import fuzz
 from hicache_fsm.cli.mutate_commands import mutate
+from hicache_fsm.cli.options import Json, SpecDir, check_known
 from hicache_fsm.cli.prove_commands import prove
 from hicache_fsm.cli.ranks_commands import ranks
 from hicache_fsm.cli.record_commands import record
@@ -32,9 +33,6 @@ app = typer.Typer(
     help="Check, replay and record the lifecycles behind SGLang's HiCache storage prefetch. "
     "Exit codes: 0 holds, 1 violated, 2 bad input, 3 undetermined.",
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
-SpecDir = Annotated[Path | None, typer.Option("--spec", help="A spec folder other than the shipped one.")]
 
 
 class Form(StrEnum):
@@ -81,8 +79,7 @@ def diagram(
     """Draw a machine, or print the page of all machines."""
     with bad_input():
         spec = load_spec(spec_dir)
-        if machine is not None and machine not in spec.machines:
-            refuse(f"unknown machine {machine}; there are {', '.join(spec.machines)}")
+        check_known("machine", [machine] if machine is not None else (), spec.machines)
     if as_json:
         chosen_machines = [spec.machines[machine]] if machine else list(spec.machines.values())
         print_json({one.name: [asdict(row) for row in one.transitions] for one in chosen_machines})

@@ -23,6 +23,7 @@ from hicache_fsm.bounded import (
 from hicache_fsm.bounded.run import MOST_STATES
 from hicache_fsm.check import run_check
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.options import Json, SpecDir, check_known
 from hicache_fsm.cli.render import progress, show_check, show_explanation, show_invariant, show_searched
 from hicache_fsm.explore.estimate import GIB
 from hicache_fsm.explore.fair import ScipyMissingError
@@ -33,9 +34,6 @@ from hicache_fsm.spec import Spec, load_spec
 
 BOUNDS: Final = "Bounds of your own"
 ENGINES: Final = "What searches them"
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
-SpecDir = Annotated[Path | None, typer.Option("--spec", help="A spec folder other than the shipped one.")]
 
 
 class Kind(StrEnum):
@@ -115,9 +113,7 @@ def check(
     """
     with bad_input():
         spec = load_spec(spec_dir)
-        unknown = sorted(set(profile or ()) - set(spec.profiles))
-        if unknown:
-            refuse(f"unknown profile {', '.join(unknown)}; there are {', '.join(spec.profiles)}")
+        check_known("profile", profile or (), spec.profiles)
         wish = Wish(
             requests, attempts, host_pages, context, _pages(anchors), chain, pool, interval, max_attempts,
             nodes, loaders, holders, ranks, trailing,
@@ -205,10 +201,8 @@ def explain(
     """Explain an invariant: its sentence, why it should hold, its witness, where it is checked, how it breaks."""
     with bad_input():
         spec = load_spec(spec_dir)
-        if invariant is not None and invariant not in spec.invariants:
-            refuse(f"unknown invariant {invariant}; there are {', '.join(spec.invariants)}")
-        if profile is not None and profile not in spec.profiles:
-            refuse(f"unknown profile {profile}; there are {', '.join(spec.profiles)}")
+        check_known("invariant", [invariant] if invariant is not None else (), spec.invariants)
+        check_known("profile", [profile] if profile is not None else (), spec.profiles)
         if profile is not None and invariant is None:
             refuse("--profile shows how it breaks an invariant: name one, such as headroom")
         if profile is not None and invariant is not None:

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from hicache_fsm.cli.exits import print_json, refuse
+from hicache_fsm.cli.options import Json
 from hicache_fsm.cli.render import progress
-from hicache_fsm.cli.tlc_commands import Java, Json, tlc_input
+from hicache_fsm.cli.tlc_commands import Java, tlc_input
 from hicache_fsm.conform import PLAN, Case, Comparison, ConformError, Report, case, compare, exit_code, sides
 from hicache_fsm.conform.plan import Comparison as Planned
 from hicache_fsm.spec import Spec, load_spec

@@ -41,6 +41,15 @@ def bad_input() -> Iterator[None]:
         refuse(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
 
 
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """What is imported inside comes with this extra: where it is not installed, say so and exit 2."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        refuse(f"{error.name} is not installed: pip install 'hicache-fsm[{extra}]'")
+
+
 def print_json(value: object) -> None:
     """One JSON document on stdout."""
     typer.echo(json.dumps(value, indent=2))

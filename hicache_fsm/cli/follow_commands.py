@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.options import Json
 from hicache_fsm.conform.counterexample import (
     CounterexampleError,
     FollowedRun,
@@ -28,9 +29,7 @@ def follow(
     file: Annotated[
         Path, typer.Argument(help="A counterexample, as `tlc MODEL --counterexample FILE` writes it.")
     ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of tables.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Replay a counterexample on the runtime: 1 if it goes along to the end, 0 if it parts from it on the way."""
     with bad_input():

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.options import Json, check_known
 from hicache_fsm.spec import load_spec
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def fuzz(
     target: Annotated[
-        str, typer.Option(help="runtime, model, sglang-0.5.19, sglang-0.5.23 or package.module:factory.")
+        str, typer.Option(help="runtime, model, sglang-0.5.19 to sglang-0.5.23 or package.module:factory.")
     ] = "runtime",
     profile: Annotated[str, typer.Option(help="The rules of runtime and model.")] = "recommended",
     minutes: Annotated[float, typer.Option(min=0.01, help="How long.")] = 1.0,
@@ -41,9 +42,7 @@ def fuzz(
     out: Annotated[
         Path | None, typer.Option(help="A folder that gets a scenario file for each finding.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of tables.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Drive a cache by random event sequences, and report what broke, each finding once and small."""
     from hicache_fsm.suite.campaign import run_campaign
@@ -136,8 +135,7 @@ def _target(name: str, profile: str) -> "Target":
     from hicache_fsm.suite.targets import target
 
     spec = load_spec()
-    if profile not in spec.profiles:
-        refuse(f"unknown profile {profile}; there are {', '.join(spec.profiles)}")
+    check_known("profile", [profile], spec.profiles)
     try:
         options: dict[str, Any] = {"spec": spec} if name == "runtime" else {}
         return target(name, profile, **options)

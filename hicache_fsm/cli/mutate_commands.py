@@ -1,6 +1,5 @@
 """`hicache-fsm mutate`: alter the spec piece by piece, and see which check would miss it."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,7 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.exits import Exit, bad_input, needing, print_json, refuse
+from hicache_fsm.cli.options import Json, SpecDir, check_known
 from hicache_fsm.cli.render import progress
 from hicache_fsm.spec import load_spec
 
@@ -24,25 +24,16 @@ def mutate(
         list[str] | None, typer.Option(help="Only this machine or profile; may be repeated.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Mutants judged at once.")] = 2,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of tables.")
-    ] = False,
-    spec_dir: Annotated[
-        Path | None, typer.Option("--spec", help="A spec folder other than the shipped one.")
-    ] = None,
+    as_json: Json = False,
+    spec_dir: SpecDir = None,
 ) -> None:
     """Remove or alter each row, guard, effect and constant of the spec, and report which check notices."""
-    try:
+    with needing("prove"):
         from hicache_fsm.mutate import load_equivalents
         from hicache_fsm.mutate import mutate as run
-    except ModuleNotFoundError as error:
-        refuse(f"{error.name} is not installed: pip install 'hicache-fsm[prove]'")
     with bad_input():
         spec = load_spec(spec_dir)
-        known = [*spec.machines, *spec.profiles]
-        unknown = sorted(set(only or ()) - set(known))
-        if unknown:
-            refuse(f"unknown machine or profile {', '.join(unknown)}; there are {', '.join(known)}")
+        check_known("machine or profile", only or (), (*spec.machines, *spec.profiles))
         try:
             argued = load_equivalents()
         except ValueError as error:

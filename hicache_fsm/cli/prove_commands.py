@@ -1,13 +1,13 @@
 """`hicache-fsm prove`: inductive proofs for every value of the quantities."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.exits import Exit, bad_input, needing, print_json, refuse
+from hicache_fsm.cli.options import Json, SpecDir, check_known
 from hicache_fsm.cli.render import progress
 from hicache_fsm.spec import load_spec
 
@@ -26,23 +26,16 @@ def prove(
     timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds a question may take: undetermined.")
     ] = 20.0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of tables.")
-    ] = False,
-    spec_dir: Annotated[
-        Path | None, typer.Option("--spec", help="A spec folder other than the shipped one.")
-    ] = None,
+    as_json: Json = False,
+    spec_dir: SpecDir = None,
 ) -> None:
     """Prove invariants by induction, for all pool sizes, lengths, caps, intervals and budgets."""
-    try:
+    with needing("prove"):
         from hicache_fsm.prove import PROVABLE
         from hicache_fsm.prove import prove as run
-    except ModuleNotFoundError as error:
-        refuse(f"{error.name} is not installed: pip install 'hicache-fsm[prove]'")
     with bad_input():
         spec = load_spec(spec_dir)
-        if profile not in spec.profiles:
-            refuse(f"unknown profile {profile}; there are {', '.join(spec.profiles)}")
+        check_known("profile", [profile], spec.profiles)
         unknown = sorted(set(invariants or ()) - set(PROVABLE))
         if unknown:
             refuse(f"no proof of {', '.join(unknown)}; there is one of {', '.join(PROVABLE)}")

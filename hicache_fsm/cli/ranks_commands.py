@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from hicache_fsm.cli.exits import Exit, bad_input, print_json
+from hicache_fsm.cli.options import Json, SpecDir
 from hicache_fsm.cli.render import progress
 from hicache_fsm.ranks.logs import Comparison, compare_logs
 from hicache_fsm.spec import load_spec
@@ -16,10 +17,8 @@ def ranks(
     allow_truncated: Annotated[
         bool, typer.Option(help="Compare the whole lines of a truncated log.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
-    spec_dir: Annotated[
-        Path | None, typer.Option("--spec", help="A spec folder other than the shipped one.")
-    ] = None,
+    as_json: Json = False,
+    spec_dir: SpecDir = None,
 ) -> None:
     """Compare the event logs of one run's ranks, and name the first decision that differs."""
     with bad_input(), progress("comparing"):

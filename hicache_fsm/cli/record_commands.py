@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.options import Json
 from hicache_fsm.cli.render import progress, show_replay
 from hicache_fsm.replay import judge_file
 from hicache_fsm.sglang.modes import ALLOW, AUDIT_PASSES, MODE, Mode, Options
@@ -18,7 +19,7 @@ from hicache_fsm.spec import load_spec
 
 
 def record(
-    sglang: Annotated[str, typer.Option(help="The SGLang version to run: 0.5.19 or 0.5.23.")],
+    sglang: Annotated[str, typer.Option(help="The SGLang version to run, 0.5.19 to 0.5.23.")],
     out: Annotated[Path | None, typer.Option(help="Where the event log goes; it is overwritten.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="What the plugin does, see docs/plugin.md.")] = None,
     audit_passes: Annotated[
@@ -28,13 +29,12 @@ def record(
     run: Annotated[
         list[str] | None, typer.Argument(help="After --: options of the run, see docs/harness.md.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of tables.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Run a workload on a real SGLang on the CPU with the plugin, write its event log and judge it.
 
-    Exit 1 if the log does not hold, strict mode raised, the engine ended, or something is left that nobody owns.
+    Exit 1 if the log does not hold, strict mode raised, the engine ended, something is left that nobody owns, or the
+    plugin switched itself off.
     """
     with bad_input():
         if out is None and mode is None:
@@ -71,8 +71,13 @@ def record(
             show_replay(Console(), verdict)
         if mode is not None:
             _show(told, raised)
+    off = told is not None and bool(told["off"])
+    if off and not as_json:
+        typer.echo(
+            "the plugin switched itself off after a fault of its own: nothing is known of the rest of the run"
+        )
     left = told is not None and bool(told["left"])
-    violated = raised is not None or left or (verdict is not None and not verdict.holds)
+    violated = raised is not None or left or off or (verdict is not None and not verdict.holds)
     raise typer.Exit(Exit.VIOLATED if violated else Exit.HOLDS)
 
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.options import Json, check_known
 from hicache_fsm.cli.render import progress
 from hicache_fsm.spec import load_spec
 
@@ -27,7 +28,7 @@ def scenarios(
         typer.Argument(help="Scenario files, or folders of them; the shipped ones by default."),
     ] = None,
     target: Annotated[
-        str, typer.Option(help="runtime, model, sglang-0.5.19, sglang-0.5.23 or package.module:factory.")
+        str, typer.Option(help="runtime, model, sglang-0.5.19 to sglang-0.5.23 or package.module:factory.")
     ] = "runtime",
     profile: Annotated[str, typer.Option(help="The rules of runtime and model.")] = "recommended",
     expected: Annotated[
@@ -40,9 +41,7 @@ def scenarios(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show each step: the reply, and what it changed.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of tables.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Drive a cache along scenarios: 0 if all pass, 1 if one fails, 3 if one is inexpressible and none fails.
 
@@ -77,8 +76,7 @@ def _target(name: str, profile: str) -> "Target":
     from hicache_fsm.suite.targets import target
 
     spec = load_spec()
-    if profile not in spec.profiles:
-        refuse(f"unknown profile {profile}; there are {', '.join(spec.profiles)}")
+    check_known("profile", [profile], spec.profiles)
     try:
         return target(name, profile, spec=spec)
     except UnsupportedError as error:

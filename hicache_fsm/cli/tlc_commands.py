@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from hicache_fsm.cli.exits import Exit, bad_input, print_json, refuse
+from hicache_fsm.cli.options import Json
 from hicache_fsm.cli.render import progress, show_trace
 from hicache_fsm.spec import Spec
 from hicache_fsm.tlc import TlcError, locate, tla_dir
@@ -18,7 +19,6 @@ from hicache_fsm.tlc.suite import Result, run_all
 from hicache_fsm.tlc.traces import TraceVerdict, check_logs
 
 Java = Annotated[str | None, typer.Option("--java", help="A Java to use in place of the packaged one.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
+from hicache_fsm.executor.device import Layout
 from hicache_fsm.executor.errors import StillUnderIoError
 from hicache_fsm.executor.rig import CHAIN, LOADER, NODE, PlantedError, Rig, When
 from hicache_fsm.executor.torchpools import TorchPools
@@ -13,6 +14,14 @@ from hicache_fsm.spec import Spec, load_spec
 
 Fault = Literal["raise before", "raise after", "storage error", "slow I/O", "abort during"]
 FAULTS: tuple[Fault, ...] = ("raise before", "raise after", "storage error", "slow I/O", "abort during")
+LEDGER_ONLY: Final = frozenset(
+    {
+        *("raise_marker", "raise_immediate", "lower_marker", "start_wait", "count_pass"),
+        *("spend", "spend_unasked", "hold_answer", "count_holder", "drop_holder"),
+        *("pin_anchor", "unpin", "yield_pin"),
+    }
+)
+"""Effects of the spec without a row: they touch no pool.  The last three are events of the pin machine."""
 Step = Callable[[Rig], object]
 
 
@@ -56,6 +65,11 @@ def _stored(rig: Rig) -> None:
     rig.store_chain()
 
 
+def _stored_beside(rig: Rig) -> None:
+    _stored(rig)
+    rig.pin_beside()
+
+
 def _asked(rig: Rig) -> None:
     _stored(rig)
     rig.life.issue(rig.key, anchor=rig.anchor)
@@ -66,6 +80,11 @@ def _unanswerable(rig: Rig) -> None:
     rig.plant()
     rig.life.issue(rig.key, anchor=rig.anchor)
     rig.settle()
+
+
+def _unanswerable_beside(rig: Rig) -> None:
+    _unanswerable(rig)
+    rig.pin_beside()
 
 
 def _read(rig: Rig) -> None:
@@ -104,7 +123,9 @@ def _loaded(rig: Rig) -> None:
 
 
 def _seated(rig: Rig) -> None:
-    _loaded(rig)
+    """No node has the rows, so that they are the hold's."""
+    rig.store_chain()
+    rig.load()
     rig.pools.seat(rig.key, len(CHAIN) * rig.pools.sizes.page_size)
 
 
@@ -119,6 +140,9 @@ def _evicted(rig: Rig) -> None:
     rig.pools.keep_on_host(NODE)
     rig.settle()
     rig.life.evict(NODE)
+    # its rows are left in no slot that a load-back may get
+    rig.poison()
+    rig.unpoison()
 
 
 def _loading(rig: Rig) -> None:
@@ -133,7 +157,7 @@ def _tombstoned(rig: Rig) -> None:
 
 
 def _write(rig: Rig) -> object:
-    return rig.life.write("kv", CHAIN)
+    return rig.life.write(rig.part, CHAIN)
 
 
 def _load(rig: Rig) -> object:
@@ -171,7 +195,7 @@ def _failed_early(rig: Rig) -> object:
 
 
 def _belief(rig: Rig) -> str:
-    return rig.life.beliefs.state("kv", CHAIN[0])
+    return rig.life.beliefs.state(rig.part, CHAIN[0])
 
 
 def _node(rig: Rig) -> str:
@@ -193,8 +217,10 @@ SCENARIOS: Mapping[str, Scenario] = {
     "free_orphan_pages": Scenario(_orphaned, _next_pass, abort=_flush),
     "consume_hold": Scenario(_seated, lambda rig: rig.admit()),
     "release_hold": Scenario(_loaded, lambda rig: rig.life.abort(rig.key), abort=_flush),
-    "lock_anchor": Scenario(_stored, lambda rig: rig.life.issue(rig.key, anchor=rig.anchor), acquires=True),
-    "unlock_anchor": Scenario(_unanswerable, _next_pass),
+    "lock_anchor": Scenario(
+        _stored_beside, lambda rig: rig.life.issue(rig.key, anchor=rig.anchor), acquires=True
+    ),
+    "unlock_anchor": Scenario(_unanswerable_beside, _next_pass),
     "launch_write": Scenario(_planted, _write, _belief, abort=_flush, acquires=True),
     "settle_write": Scenario(
         _written, _next_pass, _belief, abort=_flush, held=Scenario(_planted, _flush, _belief, lend=_write)
@@ -216,11 +242,15 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 
 def run_cell(
-    effect: str, fault: Fault, pools: type[TorchPools] = TorchPools, spec: Spec | None = None
+    effect: str,
+    fault: Fault,
+    pools: type[TorchPools] = TorchPools,
+    spec: Spec | None = None,
+    layout: Layout = "hybrid",
 ) -> Cell:
     """Bring the effect about under the fault, end everything, and look."""
     scenario = SCENARIOS[effect]
-    made = partial(Rig, load_spec() if spec is None else spec, pools)
+    made = partial(Rig, load_spec() if spec is None else spec, pools, layout)
     match fault:
         case "raise before" | "raise after":
             when: When = "before" if fault == "raise before" else "after"
@@ -265,7 +295,7 @@ def _raised(
                 rig.settle()
             if rig.owned() != owned:
                 problems.append(f"{effect} raised and the pools own {rig.owned()}, not {owned} as before")
-            problems += rig.pools.disagreements(rig.life)
+            problems += rig.pools.disagreements(rig.life) + rig.wrong()
         problems += _tried(rig, then)
         return f"stays {state}", problems + _ended(rig)
 
@@ -274,11 +304,11 @@ def _with_broken_storage(scenario: Scenario, made: Callable[[], Rig]) -> tuple[s
     with made() as rig:
         scenario.prepare(rig)
         rig.store.broken = True
-        scenario.act(rig)
+        problems = _tried(rig, scenario.act)
         rig.resume()
-        rig.step()
+        problems += _tried(rig, Rig.step)
         state, failed = scenario.subject(rig), rig.store.failures
-        problems = rig.pools.disagreements(rig.life)
+        problems += rig.pools.disagreements(rig.life) + rig.wrong()
         rig.store.broken = False
         outcome = f"{state}; calls failed: {failed}" if failed else f"{state}; no call"
         return outcome, (*problems, *_ended(rig))
@@ -299,7 +329,7 @@ def _with_held_io(
         if cut_in is not None:
             cut_in(rig)
         state, waiting = scenario.subject(rig), rig.under_io()
-        problems += rig.pools.disagreements(rig.life)
+        problems += rig.pools.disagreements(rig.life) + rig.wrong()
         rig.poison()
         rig.resume()
         problems += _tried(rig, Rig.settle)

@@ -17,11 +17,14 @@ Answer = Completion | WriteCompletion
 
 
 class Inbox(Protocol):
-    """The side of a lifecycle that takes answers."""
+    """The side of a lifecycle that takes answers, and evidence against beliefs."""
 
     @property
     def post(self) -> Callable[[Answer], object]:
         """Takes one answer, from any thread."""
+
+    def deny(self, pool: str, pages: Sequence[Hashable]) -> None:
+        """Storage has not got the pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +79,24 @@ class PoolsCore:
         self.host = HostPool(sizes.host_pages, sizes.page_size, self.device)
         self.parts = tuple(self.device.rows)
         self._chain = chain
-        self._post: Callable[[Answer], object] = self._unconnected
+        self._life: Inbox | None = None
         self._done: SimpleQueue[Job] = SimpleQueue()
         self._acknowledged: list[tuple[Hashable, Hashable]] = []
         self.in_flight = 0
         self.copies = Lane("copy", 1, self._done)
         self.storage = Lane("storage", storage_threads, self._done)
+        self._open_books()
 
     def connect(self, life: Inbox) -> None:
         """Answers of storage go to this lifecycle from here on."""
-        self._post = life.post
+        self._life = life
 
     def drain(self, *, wait: bool = False) -> list[tuple[Hashable, Hashable]]:
         """Book the I/O that has ended and post its answers; call it once a pass, before `begin_pass`.
 
-        Returns the load-backs (node, owner) whose copy was acknowledged, for `loaded_back`. With `wait` it
-        returns only when no I/O is under way, so no lane may be paused then. Raises what a device copy
-        raised.
+        A page that storage turned out not to have is believed stored no more. Returns the load-backs (node, owner)
+        whose copy was acknowledged, for `loaded_back`. With `wait` it returns only when no I/O is under way, so no
+        lane may be paused then. Raises what a device copy raised.
         """
         while self.in_flight and (wait or not self._done.empty()):
             job = self._done.get()
@@ -135,18 +139,26 @@ class PoolsCore:
         """Whether every slot of every pool is free."""
         return all(pool.free == pool.capacity for pool in (*self.device.pools.values(), self.host.slots))
 
+    def _open_books(self) -> None:
+        """Each side its own."""
+
     def _owners(self) -> Iterator[tuple[str, Block]]:
         """Who owns which block, told by each side."""
         yield from ()
+
+    @property
+    def _inbox(self) -> Inbox:
+        if self._life is None:
+            raise RuntimeError("connect the pools to their lifecycle first: pools.connect(life)")
+        return self._life
+
+    def _post(self, answer: Answer) -> None:
+        self._inbox.post(answer)
 
     def _start(self, lane: Lane, job: Job) -> Job:
         self.in_flight += 1
         lane.submit(job)
         return job
-
-    @staticmethod
-    def _unconnected(answer: Answer) -> None:
-        raise RuntimeError("connect the pools to their lifecycle first: pools.connect(life)")
 
 
 def raise_copy_error(job: Job) -> None:

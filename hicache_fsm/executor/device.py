@@ -141,6 +141,10 @@ class DevicePool:
         """Write the rows of a block, shape (tokens, width)."""
         self.rows[name][block.slots] = rows.to(self.rows[name].device)
 
+    def copy(self, name: str, slots: Any, to: Any) -> None:
+        """Copy the rows of some slots of a side to others."""
+        self.rows[name][to] = self.rows[name][slots]
+
     def wait(self) -> None:
         """Return when copies that were begun have arrived; only GPUs need it."""
         for rows in self.rows.values():
@@ -149,7 +153,14 @@ class DevicePool:
 
     def audit(self) -> list[str]:
         """What is wrong with the books of the sides, one line each."""
-        return [line for pool in self.pools.values() for line in pool.audit()]
+        found = [line for pool in self.pools.values() for line in pool.audit()]
+        if self._full is not None and self._swa is not None:
+            full = (self.full_to_swa != UNMAPPED).nonzero().flatten()
+            swa = self.full_to_swa[full]
+            stale = ~(self._full.owned(full) & self._swa.owned(swa))
+            if lost := int(stale.sum()) + len(swa) - len(swa.unique()):
+                found.append(f"{lost} full slots are mapped to SWA slots that are not theirs")
+        return found
 
     def _free_full(self, span: Span) -> None:
         if span.full is not None:

@@ -16,10 +16,12 @@ from hicache_fsm.runtime import AttemptKey, Completion, Undo
 class Fetch:
     """One operation: the pages it asks for, its I/O under way, the host pages it owns, in order.
 
-    `read` is how many of them an ended read has filled.
+    `start` is the first page's place in the prompt, `read` how many pages an ended read has filled.
     """
 
+    key: AttemptKey
     number: int
+    start: int
     names: Sequence[str]
     job: Job | None = None
     blocks: list[Block] = field(default_factory=list)
@@ -33,11 +35,29 @@ class Fetch:
 
 
 @dataclass(slots=True, eq=False)
+class Hold:
+    """Host pages of an attempt, those of the prompt from page `start` on, in parts by operation."""
+
+    start: int
+    parts: dict[int, list[Block]] = field(default_factory=dict)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """All parts, in order."""
+        return [block for blocks in self.parts.values() for block in blocks]
+
+    @property
+    def end(self) -> int:
+        """The page of the prompt that follows."""
+        return self.start + sum(map(len, self.blocks))
+
+
+@dataclass(slots=True, eq=False)
 class Seat:
-    """Device slots of an admitted request; `job` copies its hold to the slots from token `offset` on."""
+    """Device slots of an admitted request; the first `known` tokens have their rows once `job` has ended."""
 
     span: Span
-    offset: int = 0
+    known: int = 0
     job: Job | None = None
     consumed: bool = False
 
@@ -46,15 +66,19 @@ class FetchSide(PoolsCore):
     """The effects of prefetch and operation machines."""
 
     _fetches: dict[int, Fetch]
-    _holds: dict[AttemptKey, dict[int, list[Block]]]
+    _holds: dict[AttemptKey, Hold]
     _seats: dict[AttemptKey, Seat]
+
+    def _open_books(self) -> None:
+        super()._open_books()
+        self._fetches, self._holds, self._seats = {}, {}, {}
 
     def room(self, key: AttemptKey, pages: int) -> str:
         """Host pages under writes, copies and orphans count as taken."""
         return "" if pages <= self.host.free_pages else "host_capacity"
 
     def ask(self, key: AttemptKey, op: int, tokens: int, undo: Undo) -> None:
-        fetch = Fetch(op, self._names(key, tokens))
+        fetch = self._question(key, op, tokens)
         undo(lambda: self._forget(fetch))
         self._fetches[op] = fetch
         self._begin(fetch, Job(partial(self._look, fetch.names), partial(self._answered, fetch)))
@@ -74,7 +98,7 @@ class FetchSide(PoolsCore):
         fetch = self._operation(key, op)
         kept = self._keep(fetch, pages)
         self._forget(fetch)
-        self._hold(key, op, kept)
+        self._hold(key, fetch, kept)
 
     def free_pages(self, key: AttemptKey, op: int) -> None:
         self._forget(self._operation(key, op))
@@ -90,7 +114,7 @@ class FetchSide(PoolsCore):
     def cut_operation(self, key: AttemptKey, op: int, pages: int) -> None:
         fetch = self._operation(key, op)
         kept = self._keep(fetch, pages)
-        self._hold(key, op, kept)
+        self._hold(key, fetch, kept)
         fetch.orphan = True
         if fetch.job is not None:
             fetch.job.stop = True
@@ -106,42 +130,48 @@ class FetchSide(PoolsCore):
             raise OwnershipError(f"{key} has no seat on the device: call seat before admit")
         if seat.consumed:
             return
-        blocks = self._held(key)
-        if sum(map(len, blocks)) != pages:
-            raise UseAfterFreeError(f"the hold of {key} has {sum(map(len, blocks))} pages, not {pages}")
-        if seat.offset + pages * self.sizes.page_size > len(seat.span):
-            raise OwnershipError(f"the seat of {key} has {len(seat.span)} tokens for a hold of {pages} pages")
+        hold = self._holds.get(key, Hold(0))
+        size, held = self.sizes.page_size, hold.end - hold.start
+        if held != pages:
+            raise UseAfterFreeError(f"the hold of {key} has {held} pages, not {pages}")
+        if hold.start * size > seat.known:
+            raise OwnershipError(f"the device has lost what the hold of {key} follows: call shrink")
+        if hold.end * size > len(seat.span):
+            raise OwnershipError(f"the seat of {key} has {len(seat.span)} tokens for {hold.end} pages")
         sides = dict(zip(self.parts, seat.span.blocks, strict=True))
-        start, work = seat.offset, []
-        for block in blocks:
-            end = start + len(block) * self.sizes.page_size
+        start, work = hold.start * size, []
+        for block in hold.blocks:
+            end = start + len(block) * size
             for name, side in sides.items():
                 work.append((name, block.slots, side.slots[start:end]))
             start = end
-        job = Job(partial(self._to_device, work), self._copied_in, [*blocks, *seat.span.blocks])
+        job = Job(partial(self._to_device, work), self._copied_in, [*hold.blocks, *seat.span.blocks])
         self._start(self.copies, job)
-        seat.job, seat.consumed = job, True
+        seat.job, seat.consumed, seat.known = job, True, max(seat.known, start)
         self._drop_hold(key)
 
     def release_hold(self, key: AttemptKey, pages: int) -> None:
         self._drop_hold(key)
 
-    def seat(self, key: AttemptKey, tokens: int, offset: int = 0) -> Span:
-        """Device slots for a request that is about to be admitted.
+    def seat(self, key: AttemptKey, tokens: int) -> Span:
+        """Device slots for all `tokens` of a request that is about to be admitted.
 
-        Its hold is copied to the slots from token `offset` on, which is how much of the prompt comes from
-        elsewhere. Raises PoolExhaustedError; OwnershipError for a second seat.
+        Raises PoolExhaustedError; OwnershipError for a second seat.
         """
         if key in self._seats:
             raise OwnershipError(f"{key} has a seat already")
         span = self.device.take(tokens, f"request {key}")
-        self._seats[key] = Seat(span, offset)
+        self._seats[key] = Seat(span)
         return span
 
     def seated(self, key: AttemptKey) -> Span | None:
         """The request's seat."""
         seat = self._seats.get(key)
         return None if seat is None else seat.span
+
+    def known_tokens(self, key: AttemptKey) -> int:
+        """Leading tokens of the seat whose rows come from elsewhere; they are there once it is `ready`."""
+        return self._seats[key].known
 
     def ready(self, key: AttemptKey) -> bool:
         """Whether the request's hold has reached the device."""
@@ -162,26 +192,40 @@ class FetchSide(PoolsCore):
     def fetch_pages(self) -> int:
         """Host pages of operations, orphans included, and of holds: what the lifecycle counts as occupied."""
         owned = [block for fetch in self._fetches.values() for block in fetch.blocks]
-        return sum(map(len, owned)) + sum(len(block) for key in self._holds for block in self._held(key))
+        return sum(map(len, owned)) + sum(hold.end - hold.start for hold in self._holds.values())
 
-    def _names(self, key: AttemptKey, tokens: int) -> Sequence[str]:
-        held = sum(map(len, self._held(key)))
-        return tuple(self._chain(key)[held : held + -(-tokens // self.sizes.page_size)])
+    def _question(self, key: AttemptKey, op: int, tokens: int) -> Fetch:
+        """A question is for the last `tokens` of the prompt's whole pages, and has to follow a hold."""
+        chain = self._chain(key)
+        start = max(0, len(chain) - tokens // self.sizes.page_size)
+        hold = self._holds.get(key)
+        if hold is not None and hold.end != start:
+            raise OwnershipError(
+                f"{key} holds pages {hold.start} to {hold.end}, and asks from page {start} on"
+            )
+        return Fetch(key, op, start, tuple(chain[start:]))
 
     def _begin(self, fetch: Fetch, job: Job) -> None:
         fetch.job = self._start(self.storage, job)
 
     def _look(self, names: Sequence[str], job: Job) -> None:
         for name in names:
-            if job.stop or not all(self.store.exists(part, name) for part in self.parts):
+            if job.stop:
+                return
+            job.absent = [(part, name) for part in self.parts if not self.store.exists(part, name)]
+            if job.absent:
                 return
             job.pages += 1
 
     def _read(self, names: Sequence[str], slots: Sequence[int], job: Job) -> None:
         for name, slot in zip(names, slots, strict=True):
-            if job.stop or not all(
-                self.store.read(part, name, self.host.page(part, slot)) for part in self.parts
-            ):
+            if job.stop:
+                return
+            pages = {part: self.host.page(part, slot) for part in self.parts}
+            job.absent = [
+                (part, name) for part, page in pages.items() if not self.store.read(part, name, page)
+            ]
+            if job.absent:
                 return
             job.pages += 1
 
@@ -215,6 +259,8 @@ class FetchSide(PoolsCore):
         if job.withdrawn or fetch.job is not job or self._fetches.get(fetch.number) is not fetch:
             return False
         fetch.job = None
+        for part, name in job.absent:
+            self._inbox.deny(part, [name])
         return True
 
     def _copied_in(self, job: Job) -> None:
@@ -225,12 +271,13 @@ class FetchSide(PoolsCore):
 
     def _operation(self, key: AttemptKey, op: int) -> Fetch:
         """The operation, with the pages that a former, failed try of the same event made a hold."""
-        fetch = self._fetches.setdefault(op, Fetch(op, ()))
-        parts = self._holds.get(key, {})
-        if op in parts:
-            kept = parts.pop(op)
+        fetch = self._fetches.setdefault(op, Fetch(key, op, 0, ()))
+        hold = self._holds.get(key)
+        if hold is not None and op in hold.parts:
+            kept = hold.parts.pop(op)
+            fetch.start = hold.end
             fetch.blocks, fetch.read = kept + fetch.blocks, max(fetch.read, sum(map(len, kept)))
-            if not parts:
+            if not hold.parts:
                 del self._holds[key]
         return fetch
 
@@ -261,27 +308,24 @@ class FetchSide(PoolsCore):
         while fetch.blocks:
             fetch.blocks.pop().release()
 
-    def _hold(self, key: AttemptKey, op: int, blocks: list[Block]) -> None:
+    def _hold(self, key: AttemptKey, fetch: Fetch, blocks: list[Block]) -> None:
         for block in blocks:
             block.pass_on(f"hold of {key}")
         if blocks:
-            self._holds.setdefault(key, {})[op] = blocks
-
-    def _held(self, key: AttemptKey) -> list[Block]:
-        return [block for blocks in self._holds.get(key, {}).values() for block in blocks]
+            self._holds.setdefault(key, Hold(fetch.start)).parts[fetch.number] = blocks
 
     def _drop_hold(self, key: AttemptKey) -> None:
-        for block in self._held(key):
+        hold = self._holds.pop(key, None)
+        for block in hold.blocks if hold is not None else ():
             block.release()
-        self._holds.pop(key, None)
 
     def _owners(self) -> Iterator[tuple[str, Block]]:
         yield from super()._owners()
         for fetch in self._fetches.values():
             for block in fetch.blocks:
                 yield f"operation {fetch.number}", block
-        for key in self._holds:
-            for block in self._held(key):
+        for key, hold in self._holds.items():
+            for block in hold.blocks:
                 yield f"hold of {key}", block
         for key, seat in self._seats.items():
             for block in seat.span.blocks:

@@ -15,10 +15,10 @@ class Job:
 
     `work` runs on a thread of its lane, `ended` on the scheduler's. `blocks` are lent to it from its making to
     its end. `stop` asks it to end early; `withdrawn` says that nobody waits for its answer any more; `pages` is
-    how many it has done, `error` what stopped it.
+    how many it has done, `error` what stopped it, `absent` the page that was not stored, as (part, name).
     """
 
-    __slots__ = ("blocks", "ended", "error", "pages", "stop", "withdrawn", "work")
+    __slots__ = ("absent", "blocks", "ended", "error", "pages", "stop", "withdrawn", "work")
 
     def __init__(
         self, work: "Callable[[Job], None]", ended: "Callable[[Job], None]", blocks: Iterable[Block] = ()
@@ -29,6 +29,7 @@ class Job:
         self.stop = False
         self.withdrawn = False
         self.pages = 0
+        self.absent: list[tuple[str, str]] = []
         self.error: Exception | None = None
         for block in self.blocks:
             block.lend(self)

@@ -1,11 +1,13 @@
 """A lifecycle on small torch pools whose storage, threads and effects can be made to fail, step by step."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from threading import Event
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from hicache_fsm.executor.backend import torch
+from hicache_fsm.executor.device import Layout, Span
 from hicache_fsm.executor.stores import MemoryStore
 from hicache_fsm.executor.torchpools import Sizes, TorchPools
 from hicache_fsm.runtime import Anchor, HiCacheLifecycle, NullExecutor
@@ -55,6 +57,10 @@ class UnsureStore(MemoryStore):
         self._fail()
         super().write(pool, name, data)
 
+    def has(self, pool: str, name: str, data: bytes) -> bool:
+        """Whether the page is stored, and is this one: asked by no thread, and never failing."""
+        return self._pages.get((pool, name)) == data
+
     def _fail(self) -> None:
         if self.broken:
             self.failures += 1
@@ -84,11 +90,12 @@ class Raising(NullExecutor):
 
 
 class Rig:
-    """One attempt `r`, one node `n` of the same four pages, hybrid pools, and everything that may go wrong."""
+    """One attempt `r`, one node `n` of the same four pages, and everything that may go wrong."""
 
-    def __init__(self, spec: Spec, pools: type[TorchPools] = TorchPools) -> None:
+    def __init__(self, spec: Spec, pools: type[TorchPools] = TorchPools, layout: Layout = "hybrid") -> None:
         self.store = UnsureStore()
-        self.pools = pools(SIZES, self.store, lambda key: CHAIN, storage_threads=1)
+        sizes = replace(SIZES, layout=layout)
+        self.pools = pools(sizes, self.store, lambda key: CHAIN, storage_threads=1)
         self.executor = Raising(self.pools)
         self.life = HiCacheLifecycle(
             "recommended",
@@ -102,6 +109,7 @@ class Rig:
         )
         self.pools.connect(self.life)
         self.key = self.life.enqueue("r", TOKENS)
+        self.beside = self.life.enqueue("beside", TOKENS)
         self.running = False
         self._poison: list[tuple[Any, Any, Any]] = []
         self._copied: list[tuple[Hashable, Hashable]] = []
@@ -115,6 +123,11 @@ class Rig:
         self.store.go.set()
         for lane in (self.pools.copies, self.pools.storage):
             lane.close()
+
+    @property
+    def part(self) -> str:
+        """The side of the device pool that is written to storage."""
+        return self.pools.parts[0]
 
     @property
     def anchor(self) -> Anchor:
@@ -142,7 +155,7 @@ class Rig:
             life.occupied_tokens,
             life.pinned_tokens,
             tuple(life.orphans),
-            life.beliefs.state("kv", CHAIN[0]),
+            life.beliefs.state(self.part, CHAIN[0]),
             life.node_state(NODE),
         )
 
@@ -165,19 +178,31 @@ class Rig:
         key = self.life.enqueue("first", TOKENS)
         span = self.pools.seat(key, TOKENS)
         self.life.admit(key)
-        for number, (part, block) in enumerate(zip(self.pools.parts, span.blocks, strict=True)):
-            rows = torch.arange(TOKENS * SIZES.width, dtype=torch.float32) + 1000 * number
-            self.pools.device.fill(part, block, rows.view(TOKENS, SIZES.width))
+        for part, block in zip(self.pools.parts, span.blocks, strict=True):
+            self.pools.device.fill(part, block, self.rows(part))
         self.pools.plant(key, NODE, CHAIN)
         self.life.finish(key)
         self.pools.unseat(key)
 
+    def rows(self, part: str) -> Any:
+        """What the chain has in one part, shape (tokens, width), a value of its own for each element."""
+        rows = torch.arange(TOKENS * SIZES.width, dtype=torch.float32) + 1000 * self.pools.parts.index(part)
+        return rows.view(TOKENS, SIZES.width)
+
+    def stored(self, part: str) -> dict[str, bytes]:
+        """The same as storage has it, by page."""
+        pages = self.rows(part).view(len(CHAIN), -1).numpy()
+        return {name: page.tobytes() for name, page in zip(CHAIN, pages, strict=True)}
+
     def store_chain(self) -> None:
         """Storage has the chain, both parts of it."""
-        data = bytes(range(PAGE * SIZES.width * 4))
         for part in self.pools.parts:
-            for name in CHAIN:
-                self.store.write(part, name, data)
+            for name, page in self.stored(part).items():
+                self.store.write(part, name, page)
+
+    def pin_beside(self) -> None:
+        """Another attempt pins the node, too, until the end."""
+        self.life.pin(self.beside, Anchor(NODE, PAGE))
 
     def ask(self) -> int:
         """The attempt's question goes out."""
@@ -223,6 +248,28 @@ class Rig:
         pools = (*self.pools.device.pools.values(), self.pools.host.slots)
         return sum(len(block) for pool in pools for block in pool.blocks() if block.borrowers)
 
+    def wrong(self) -> list[str]:
+        """Rows and pages that the lifecycle takes for there, and that are not, or not these."""
+        found = []
+        span, running = self.pools.span_of(NODE), self.running and self.pools.ready(self.key)
+        for part in self.pools.parts:
+            if self.node_state in ("resident", "pinned") and not self._has(span, part, TOKENS):
+                found.append(f"node {NODE} is {self.node_state} without its {part} rows")
+            seat = self.pools.seated(self.key)
+            if running and not self._has(seat, part, self.pools.known_tokens(self.key)):
+                found.append(f"{self.key} runs without its {part} rows")
+            for name, page in self.stored(part).items():
+                believed = self.life.beliefs.state(part, name) == "believed"
+                if believed and not self.store.has(part, name, page):
+                    found.append(f"page {name} of {part} is believed, and storage has not got it")
+        return found
+
+    def _has(self, span: Span | None, part: str, tokens: int) -> bool:
+        block = None if span is None else {"kv": span.full, "swa": span.swa}[part]
+        if block is None:
+            return False
+        return bool(torch.equal(self.pools.device.load(part, block)[:tokens], self.rows(part)[:tokens]))
+
     def poison(self) -> None:
         """Take every free slot and fill it: I/O that touches one shows in `unpoison`."""
         sides = [(self.pools.device.rows, pool) for pool in self.pools.device.pools.values()]
@@ -267,10 +314,12 @@ class Rig:
         self.leave()
         for _ in range(4):
             self.step()
+        left = self.wrong()
+        life.abort(self.beside)
         pools.drop_from_host(NODE)
         if pools.span_of(NODE) is not None:
             life.evict(NODE)
-        left = [
+        left += [
             f"{slots} {pool} slots are not free at the end" for pool, slots in self.owned().items() if slots
         ]
         if not life.idle:

@@ -126,6 +126,10 @@ class SlotPool:
         self.free -= count
         return self._block(slots, owner)
 
+    def owned(self, slots: Any) -> Any:
+        """Which of the slots are held or leaving, shape (length,), bool."""
+        return self._owners[slots] != NOBODY
+
     def blocks(self) -> list[Block]:
         """Every block that is held or leaving."""
         return list(self._blocks.values())

@@ -1,9 +1,6 @@
 """An executor on real pools: torch tensors on any device, host pages, storage, and threads that do the I/O."""
 
-from typing import Any
-
-from hicache_fsm.executor.core import Chain, Sizes
-from hicache_fsm.executor.stores import Store
+from hicache_fsm.executor.core import Sizes
 from hicache_fsm.executor.tree import TreeSide
 from hicache_fsm.runtime import HiCacheLifecycle
 
@@ -17,25 +14,6 @@ class TorchPools(TreeSide):
     then `begin_pass`. What a scheduler does besides: `seat` before `admit`, `unseat` after `finish`, `retract`
     or a failed `admit`, `plant` to make pages of a seat a node. See docs/embedding.md.
     """
-
-    def __init__(
-        self,
-        sizes: Sizes,
-        store: Store,
-        chain: Chain,
-        *,
-        device: Any = "cpu",
-        dtype: Any = None,
-        storage_threads: int = 2,
-    ) -> None:
-        super().__init__(sizes, store, chain, device=device, dtype=dtype, storage_threads=storage_threads)
-        self._fetches = {}
-        self._holds = {}
-        self._seats = {}
-        self._writes = {}
-        self._nodes = {}
-        self._places = {}
-        self._locks = {}
 
     def disagreements(self, life: HiCacheLifecycle) -> list[str]:
         """Where the books of the pools and those of a lifecycle differ, and what is wrong with either."""

@@ -11,7 +11,7 @@ from hicache_fsm.executor.fetches import FetchSide
 from hicache_fsm.executor.lanes import Job
 from hicache_fsm.executor.slots import Block
 from hicache_fsm.executor.writes import WriteSide
-from hicache_fsm.runtime import AttemptKey, Undo
+from hicache_fsm.runtime import Anchor, AttemptKey, Undo
 from hicache_fsm.runtime.attempt import Node
 
 
@@ -26,8 +26,9 @@ class Claim:
 
 @dataclass(slots=True, eq=False)
 class Planted:
-    """A node: its pages, its slots on the device if any, its pages on the host if any."""
+    """A node: its pages from the root on, its slots on the device if any, its pages on the host if any."""
 
+    node: Node
     names: tuple[str, ...]
     span: Span | None
     host: Block | None = None
@@ -35,11 +36,21 @@ class Planted:
 
 
 class TreeSide(FetchSide, WriteSide):
-    """The effects of the node and pin machines."""
+    """The effects of the node and pin machines.
+
+    `lost` are attempts that have nothing to follow any more and are still to be told. `_nodes` is in order of use, the
+    longest unused first.
+    """
+
+    lost: dict[AttemptKey, None]
 
     _nodes: dict[Node, Planted]
     _places: dict[str, dict[Planted, int]]
     _locks: dict[Node, dict[AttemptKey, int]]
+
+    def _open_books(self) -> None:
+        super()._open_books()
+        self.lost, self._nodes, self._places, self._locks = {}, {}, {}, {}
 
     def lock_anchor(self, key: AttemptKey, node: Node, tokens: int, undo: Undo) -> None:
         undo(lambda: self.unlock_anchor(key, node, tokens))
@@ -97,6 +108,53 @@ class TreeSide(FetchSide, WriteSide):
             self.device.free_full(planted.span)
             self._left(node, planted)
 
+    def match(self, key: AttemptKey) -> tuple[Anchor | None, int]:
+        """The node that has most of the prompt's leading pages, and how many tokens `issue` is to ask for.
+
+        The anchor has the tokens that a pin locks: the whole node's. What a hold has is not asked for again.
+        """
+        node, pages = self._matched(key)
+        hold = self._holds.get(key)
+        missing = len(self._chain(key)) - (pages if hold is None else hold.end)
+        anchor = None if node is None else Anchor(node.node, len(node.names) * self.sizes.page_size)
+        return anchor, missing * self.sizes.page_size
+
+    def stranded(self) -> list[AttemptKey]:
+        """The attempts whose hold, question or read follows what the device has no more.
+
+        Costs a `match` for each that has one of these.
+        """
+        starts = {fetch.key: fetch.start for fetch in self._fetches.values() if not fetch.orphan}
+        starts |= {key: hold.start for key, hold in self._holds.items()}
+        return [key for key, start in starts.items() if start > self._matched(key)[1]]
+
+    def seat(self, key: AttemptKey, tokens: int) -> Span:
+        """Device slots for all `tokens` of a request about to be admitted; what nodes have of it is copied in.
+
+        Raises PoolExhaustedError; OwnershipError for a second seat.
+        """
+        span = super().seat(key, tokens)
+        node, pages = self._matched(key)
+        if node is not None and node.span is not None:
+            known = min(pages * self.sizes.page_size, tokens)
+            sides = self._sides(span)
+            for part, block in self._sides(node.span).items():
+                self.device.copy(part, block.slots[:known], sides[part].slots[:known])
+            self._seats[key].known = known
+        return span
+
+    def nodes(self) -> list[Node]:
+        """Every node, on the device or on the host, the longest unused first."""
+        return list(self._nodes)
+
+    def evictable(self) -> list[Node]:
+        """Nodes on the device that nobody locks or loads, the longest unused first."""
+        return [
+            node
+            for node, planted in self._nodes.items()
+            if planted.span is not None and planted.claim is None and node not in self._locks
+        ]
+
     def plant(self, key: AttemptKey, node: Node, names: Sequence[str]) -> None:
         """The leading pages of a request's seat become a node of the tree.
 
@@ -108,7 +166,7 @@ class TreeSide(FetchSide, WriteSide):
             raise OwnershipError(f"the seat of {key} cannot become node {node} now")
         span, seat.span = seat.span.split(len(names) * self.sizes.page_size)
         span.pass_on(f"node {node}")
-        self._nodes[node] = Planted(tuple(names), span)
+        self._nodes[node] = Planted(node, tuple(names), span)
         self._place(self._nodes[node])
 
     def keep_on_host(self, node: Node) -> None:
@@ -144,6 +202,19 @@ class TreeSide(FetchSide, WriteSide):
     def locked_tokens(self) -> int:
         """Tokens that all holders lock together, per holder: what the lifecycle counts as pinned."""
         return sum(tokens for holders in self._locks.values() for tokens in holders.values())
+
+    def _matched(self, key: AttemptKey) -> tuple[Planted | None, int]:
+        """The node that has most of a prompt's leading pages, whole on the device, and how many it has."""
+        chain = tuple(self._chain(key))
+        for index in reversed(range(len(chain))):
+            for node, place in self._places.get(chain[index], {}).items():
+                if place == index and self._whole(node) and node.names[: index + 1] == chain[: index + 1]:
+                    self._nodes[node.node] = self._nodes.pop(node.node)
+                    return node, index + 1
+        return None, 0
+
+    def _whole(self, node: Planted) -> bool:
+        return node.span is not None and node.claim is None and len(node.span.blocks) == len(self.parts)
 
     def _sides(self, span: Span) -> dict[str, Block]:
         return {part: block for part, block in (("kv", span.full), ("swa", span.swa)) if block is not None}

@@ -26,6 +26,10 @@ class WriteSide(PoolsCore):
 
     _writes: dict[tuple[str, str], Write]
 
+    def _open_books(self) -> None:
+        super()._open_books()
+        self._writes = {}
+
     def launch_write(self, pool: str, pages: Sequence[Hashable], undo: Undo) -> None:
         names = [str(page) for page in pages]
         if pool not in self.parts:

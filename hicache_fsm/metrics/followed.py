@@ -5,11 +5,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
 from hicache_fsm.machine import CompiledMachine, Row
+from hicache_fsm.runtime.words import LIMITED, PARTIAL_HIT, RETRACTED, TOO_SHORT
 from hicache_fsm.spec import Constants, Spec
-
-LIMITED: Final = frozenset({"rate_limited", "aux_alloc"})
-"""Declines by a limit, not by the span's length (#36227)."""
-
 
 NEWEST: Final = "sglang-0.5.23"
 """The profile of an engine whose own is unknown."""
@@ -57,10 +54,15 @@ class Follower:
         self._budget = self._constants.max_attempts
         self._outcomes: dict[tuple[object, ...], Outcome] = {}
 
-    def begin(self, rid: str) -> None:
-        """An attempt is queued; after a retraction the budget starts anew only where the profile says so."""
-        before = self.attempts.get(rid)
-        spent = 0 if before is None or self._constants.resets_budget else before.spent
+    def begin(self, rid: str, again: str) -> None:
+        """An attempt is queued; `again` says why, if the request was queued before.
+
+        The budget starts anew only where the profile says so: upstream for a retraction, not for a preemption or
+        a pause (docs/upstream-findings.md).
+        """
+        before, constants = self.attempts.get(rid), self._constants
+        renewed = constants.resets_budget and (constants.scope == "attempt" or again == RETRACTED)
+        spent = before.spent if before is not None and again and not renewed else 0
         self._begun += 1
         self.attempts[rid] = Followed(self._begun, self.table.initial, spent)
 
@@ -113,7 +115,7 @@ class Follower:
 
     def _truth(self, case: Case) -> int:
         constants, facts = self._constants, dict(case.facts)
-        unasked = (case.why == "too_short" and constants.arms_too_short) or (
+        unasked = (case.why == TOO_SHORT and constants.arms_too_short) or (
             case.why in LIMITED and constants.arms_limited
         )
         holds = {
@@ -125,7 +127,7 @@ class Follower:
             "parks": self._parks and not case.hold,
             "parks_pinned": constants.parks_pinned,
             "retries_failed": constants.retries_failed and constants.arms,
-            "asks_tail": case.why == "partial_hit",
+            "asks_tail": case.why == PARTIAL_HIT,
             "budget_left": case.budget_left,
             "due": True,
             "immediate": case.immediate,

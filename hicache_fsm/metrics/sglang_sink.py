@@ -127,7 +127,7 @@ class Books:
         one = attempts.get(rid)
         if event == "enqueue":
             self._vanish(one)
-            self.follower.begin(rid)
+            self.follower.begin(rid, members.get("again", ""))
             tally.queued()
         elif event in ("retract", "finish"):
             tally.left(event)

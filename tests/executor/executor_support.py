@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import torch
 
 from hicache_fsm.executor.rig import Raising
 from hicache_fsm.executor.stores import MemoryStore, Store
@@ -14,6 +16,12 @@ from hicache_fsm.spec import load_spec
 SPEC = load_spec()
 PAGE = 4
 SIZES = Sizes(device_tokens=64, host_pages=12, page_size=PAGE, width=2, threshold=PAGE)
+HYBRID = replace(SIZES, layout="hybrid", swa_tokens=64)
+
+
+def rows(pages: int, seed: int = 0) -> torch.Tensor:
+    """Rows for so many pages, shape (tokens, width), the same for the same seed."""
+    return torch.rand((pages * PAGE, SIZES.width), generator=torch.Generator().manual_seed(seed))
 
 
 @dataclass

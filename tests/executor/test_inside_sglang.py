@@ -15,11 +15,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LATER_BY_A_PASS = """
 import sys
 import inside_sglang
-engine = inside_sglang.Follower.engine
-def later(follower, header):
+engine = inside_sglang.Mirror.engine
+def later(mirror, header):
     constants = {**header["constants"], "interval": header["constants"]["interval"] + 1}
-    engine(follower, {**header, "constants": constants})
-inside_sglang.Follower.engine = later
+    engine(mirror, {**header, "constants": constants})
+inside_sglang.Mirror.engine = later
 sys.exit(inside_sglang.main())
 """
 
@@ -51,4 +51,4 @@ def test_a_lifecycle_that_retries_a_pass_later_is_told_apart(tmp_path: Path) -> 
     command = [env_python(DEFAULT_ROOT), "-c", LATER_BY_A_PASS, "--sessions", "8"]
     told = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert told.returncode == 1, told.stdout + told.stderr
-    assert "offer to" in told.stdout or "SGLang did what the lifecycle refuses" in told.stdout
+    assert "offer to" in told.stdout or "the engine did what the lifecycle refuses" in told.stdout

@@ -12,6 +12,7 @@ from executor_support import PAGE, SIZES, World, world
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from hicache_fsm.executor.embedding import evict, make_room
 from hicache_fsm.executor.errors import OwnershipError, PoolExhaustedError
 from hicache_fsm.executor.host import HostPool
 from hicache_fsm.executor.rig import PlantedError, UnsureStore
@@ -103,21 +104,42 @@ class Player:
                 self.seen["write refused"] += 1
 
     def evict(self, prefix: int, pages: int) -> None:
-        if self.nodes.pop(f"{prefix}", 0):
-            self.event(lambda: self.made.life.evict(f"{prefix}"))
+        """The node goes, unless it is pinned; whatever raises meanwhile, nothing is left to hang on it."""
+        if f"{prefix}" in self.made.pools.evictable():
+            try:
+                evict(self.made.life, self.made.pools, f"{prefix}")
+            except PlantedError:
+                self.made.executor.armed = None
+                make_room(self.made.life, self.made.pools, 0)
+                self.seen["effects raised"] += 1
+            del self.nodes[f"{prefix}"]
+            assert self.made.pools.stranded() == []
 
     def ask(self, prefix: int, pages: int) -> None:
+        """A request asks for all its pages, or for those that the device lacks."""
         self.number += 1
         key = self.made.enqueue(f"r{self.number}", *names(prefix, pages))
         self.waiting.append((key, prefix))
-        self.event(lambda: self.made.life.issue(key))
+        if self.number % 2:
+            self.event(lambda: self.made.life.issue(key))
+        else:
+            self.again(key)
+
+    def again(self, key: AttemptKey) -> None:
+        """Ask for what neither the device nor a hold has."""
+        anchor, missing = self.made.pools.match(key)
+        why = "" if missing else "too_short"
+        self.event(
+            lambda: self.made.life.issue(key, asks=missing > 0, why=why, tokens=missing, anchor=anchor)
+        )
+        self.seen["behind a node"] += anchor is not None and missing > 0
 
     def turn(self, prefix: int, pages: int) -> None:
         """One scheduling pass."""
         held = self.made.pools.copies.paused or self.made.pools.storage.paused
         self.made.pools.drain(wait=not held)
         for key in self.event(self.made.life.begin_pass):
-            self.event(lambda key=key: self.made.life.issue(key, tokens=PAGE))
+            self.again(key)
         for key, _ in self.waiting:
             if self.made.life.state(key) == "parked":
                 self.event(lambda key=key: self.made.life.unparked(key))
@@ -150,15 +172,17 @@ class Player:
                 continue
             self.waiting.remove((key, asked))
             span = self.made.pools.seat(key, tokens)
+            shared = self.made.pools.known_tokens(key)
             got = self.event(lambda key=key: self.made.life.admit(key))
             self.running.append(key)
-            if got:
+            if known := self.made.pools.known_tokens(key):
                 self.let(prefix, pages)
                 self.made.pools.drain(wait=True)
                 for part, block in zip(self.made.pools.parts, span.blocks, strict=True):
-                    rows = self.made.pools.device.load(part, block)[:got]
-                    assert torch.equal(rows, content(part, asked, got // PAGE)), "fetched rows differ"
-                self.seen["compared"] += 1
+                    rows = self.made.pools.device.load(part, block)[:known]
+                    assert torch.equal(rows, content(part, asked, known // PAGE)), "fetched rows differ"
+            self.seen["compared"] += got > 0
+            self.seen["behind a prefix"] += 0 < shared < known
             return
 
     def finish(self, prefix: int, pages: int) -> None:
@@ -172,7 +196,7 @@ class Player:
             again = self.made.life.retract(key)
             assert again is not None
             self.waiting.append((again, int(self.made.chains[key.rid][0].split(".")[0])))
-            self.event(lambda: self.made.life.issue(again))
+            self.again(again)
             self.seen["retracted"] += 1
 
     def flush(self, prefix: int, pages: int) -> None:
@@ -208,7 +232,7 @@ class Player:
             self.made.step()
         self.made.step()
         for node in self.nodes:
-            self.made.life.evict(node)
+            evict(self.made.life, self.made.pools, node)
         assert self.made.pools.empty
 
 
@@ -239,9 +263,9 @@ def test_what_is_fetched_is_what_was_written(steps: list[Step], sizes: Any) -> N
 
 
 def long_lives(sizes: Any) -> Counter[str]:
-    """Eight lives of 300 steps, the same on every run."""
+    """Twelve lives of 300 steps, the same on every run but for the pace of the threads."""
     seen: Counter[str] = Counter()
-    for seed in range(8):
+    for seed in range(12):
         rng = random.Random(seed)
         seen += live(
             [(rng.choice(STEPS), rng.randrange(PREFIXES), rng.randint(1, 4)) for _ in range(300)], sizes
@@ -253,7 +277,8 @@ def long_lives(sizes: Any) -> Counter[str]:
 def test_long_lives_fetch_often_and_always_what_was_written(sizes: Any) -> None:
     seen = long_lives(sizes)
     assert seen["compared"] >= 40, seen
-    assert min(seen[what] for what in ("cut", "retracted", "storage errors", "effects raised")) >= 5, seen
+    assert min(seen[what] for what in ("retracted", "storage errors", "effects raised")) >= 20, seen
+    assert min(seen[what] for what in ("cut", "behind a prefix")) >= 3, seen
 
 
 def test_pages_copied_to_the_wrong_slots_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,8 @@ def test_a_block_that_was_split_is_gone() -> None:
     block.split(2)
     with pytest.raises(DoubleFreeError):
         block.release()
+    with pytest.raises(UseAfterFreeError, match="used after they were freed"):
+        _ = block.slots
 
 
 def test_returned_indices_do_not_alias_the_free_list_31296() -> None:
@@ -128,6 +130,12 @@ def test_the_audit_names_lost_and_doubled_slots() -> None:
         "1 slots are neither free nor owned",
         "1 slots are free or owned more than once",
     ]
+
+
+def test_the_audit_names_a_block_that_is_free_and_kept_all_the_same() -> None:
+    pool = SlotPool("pool", 4)
+    pool.take(2, "a").state = "free"
+    assert pool.audit() == ["pool: <2 pool slots of a, free> is still in the books"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["take", "release", "split", "lend", "end"]), st.integers(0, 7))))

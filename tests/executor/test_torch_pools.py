@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from executor_support import PAGE, SIZES, World, world
+from executor_support import HYBRID, PAGE, SIZES, World, rows, world
 
 from hicache_fsm.executor.errors import (
     NotReadError,
@@ -19,12 +19,7 @@ from hicache_fsm.executor.rig import UnsureStore
 from hicache_fsm.executor.stores import FileStore, MemoryStore, Store
 from hicache_fsm.runtime import Anchor, AttemptKey
 
-HYBRID = replace(SIZES, layout="hybrid", swa_tokens=64)
 NAMES = ("p0", "p1", "p2")
-
-
-def rows(pages: int, seed: int = 0) -> torch.Tensor:
-    return torch.rand((pages * PAGE, SIZES.width), generator=torch.Generator().manual_seed(seed))
 
 
 def fetched(made: World, rid: str, *names: str) -> AttemptKey:
@@ -266,92 +261,6 @@ def test_a_page_written_again_while_its_former_write_is_under_way_is_acknowledge
         made.life.evict("node")
 
 
-def test_a_node_that_is_being_copied_keeps_its_slots_when_it_is_evicted() -> None:
-    with world() as made:
-        made.plant("node", rows(3), *NAMES)
-        made.pools.copies.pause()
-        made.life.write("kv", NAMES)
-        free = made.pools.device.free_tokens
-        made.life.evict("node")
-        assert made.pools.device.free_tokens == free
-        made.pools.copies.resume()
-        made.step()
-        made.step()
-        assert made.pools.device.free_tokens == free + 3 * PAGE
-
-
-def test_a_locked_node_cannot_be_freed() -> None:
-    with world() as made:
-        made.plant("node", rows(1), "p0")
-        made.pools.lock_anchor(AttemptKey("r", 0), "node", PAGE, lambda way: None)
-        with pytest.raises(OwnershipError, match="locked by r#0"):
-            made.life.evict("node")
-        made.pools.unlock_anchor(AttemptKey("r", 0), "node", PAGE)
-        made.life.evict("node")
-
-
-def test_a_tombstone_is_freed_on_its_full_side_only_36637() -> None:
-    with world(HYBRID) as made:
-        made.plant("node", rows(3), *NAMES)
-        made.life.tombstone("node")
-        assert {name: pool.free for name, pool in made.pools.device.pools.items()} == {"kv": 52, "swa": 64}
-        made.life.evict("node")
-        assert made.pools.empty
-
-
-def test_a_load_back_brings_an_evicted_node_as_it_was() -> None:
-    with world(HYBRID) as made:
-        kept = rows(3)
-        made.plant("node", kept, *NAMES)
-        made.pools.keep_on_host("node")
-        made.pools.drain(wait=True)
-        made.life.evict("node")
-        made.plant("other", rows(3, seed=1), "q0", "q1", "q2")
-        assert made.life.load("node", "loader")
-        assert made.pools.drain(wait=True) == [("node", "loader")]
-        assert made.life.loaded_back("node", "loader")
-        for part, block in zip(made.pools.parts, made.pools.span_of("node").blocks, strict=True):
-            assert torch.equal(made.pools.device.load(part, block), kept)
-        made.pools.drop_from_host("node")
-        made.life.evict("node")
-        made.life.evict("other")
-        assert made.pools.empty
-
-
-def test_a_load_back_brings_the_side_that_a_tombstone_lost() -> None:
-    with world(HYBRID) as made:
-        kept = rows(3)
-        made.plant("node", kept, *NAMES)
-        made.pools.keep_on_host("node")
-        made.pools.drain(wait=True)
-        made.life.tombstone("node")
-        made.life.load("node", "loader")
-        made.pools.drain(wait=True)
-        made.life.loaded_back("node", "loader")
-        assert torch.equal(made.pools.device.load("swa", made.pools.span_of("node").swa), kept)
-        made.pools.drop_from_host("node")
-        made.life.evict("node")
-        assert made.pools.empty
-
-
-def test_a_load_back_is_acknowledged_by_its_copy_only() -> None:
-    with world() as made:
-        made.plant("node", rows(1), "p0")
-        made.pools.keep_on_host("node")
-        made.pools.drain(wait=True)
-        made.life.evict("node")
-        made.pools.copies.pause()
-        made.life.load("node", "loader")
-        assert not made.life.load("node", "another")
-        with pytest.raises(StillUnderIoError):
-            made.life.loaded_back("node", "loader")
-        made.pools.copies.resume()
-        made.pools.drain(wait=True)
-        made.life.loaded_back("node", "loader")
-        made.pools.drop_from_host("node")
-        made.life.evict("node")
-
-
 def test_pages_that_writes_hold_leave_no_room_for_a_hit() -> None:
     with world() as made:
         made.plant("node", rows(3), *NAMES)
@@ -396,26 +305,6 @@ def test_a_write_of_a_page_that_is_not_on_the_device_is_refused() -> None:
             made.life.write("kv", ["p0"])
         with pytest.raises(OwnershipError, match="there is no pool mamba: use one of kv"):
             made.life.write("mamba", ["p0"])
-
-
-def test_a_load_back_that_gets_the_full_side_but_not_the_window_side_leaves_nothing() -> None:
-    with world(replace(HYBRID, swa_tokens=16)) as made:
-        made.plant("node", rows(3), *NAMES)
-        made.pools.keep_on_host("node")
-        made.pools.drain(wait=True)
-        made.life.evict("node")
-        made.plant("other", rows(3), "q0", "q1", "q2")
-        owned = made.pools.device.pools["kv"].free
-        with pytest.raises(PoolExhaustedError):
-            made.life.load("node", "loader")
-        assert made.pools.device.pools["kv"].free == owned
-        assert made.pools.disagreements(made.life) == []
-        made.life.evict("other")
-        assert made.life.load("node", "loader")
-        made.pools.drain(wait=True)
-        made.life.loaded_back("node", "loader")
-        made.pools.drop_from_host("node")
-        made.life.evict("node")
 
 
 def test_a_page_that_storage_lost_ends_the_read_before_it() -> None:
@@ -469,7 +358,7 @@ def test_a_hold_that_is_gone_cannot_be_admitted() -> None:
 
 def test_pools_that_were_not_connected_say_so() -> None:
     with world() as made:
-        made.pools._post = made.pools._unconnected
+        made.pools._life = None
         key = made.enqueue("r", "p0")
         made.life.issue(key)
         with pytest.raises(RuntimeError, match=r"pools.connect\(life\)"):

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from metrics_support import by_label, scrape
+from random_lives import lifecycle
 
 from hicache_fsm.check import shipped_logs
 from hicache_fsm.metrics import MetricsUnavailable
 from hicache_fsm.metrics.sglang_sink import SglangMetrics, make_sink
-from hicache_fsm.runtime import Line, read_log
+from hicache_fsm.runtime import AttemptKey, Line, read_log
 from hicache_fsm.sglang.sink import Audit, Finding, Repair, Sink, Totals
 
 LOGS = {path.name.removeprefix("sglang-").removesuffix(".jsonl.gz"): path for path in shipped_logs()}
@@ -166,6 +167,40 @@ def test_an_unknown_profile_is_followed_as_the_newest() -> None:
     sink.transition(1, "prefetch", "issue", "r", {"attempt": 0, "facts": {"asks": True}, "op": 1})
     sink.transition(2, "prefetch", "miss", "r", {"attempt": 0, "why": "absent", "op": 1})
     assert by_state(sink) == {"missed": 1}
+
+
+@pytest.mark.parametrize(
+    ("profile", "again", "spent"),
+    [
+        ("sglang-0.5.23", "retracted", False),
+        ("sglang-0.5.23", "preempted", True),
+        ("sglang-0.5.23", "paused", True),
+        ("seed", "retracted", True),
+        ("recommended", "preempted", False),
+    ],
+)
+def test_a_request_that_comes_back_has_the_budget_that_its_engine_gives_it_36227(
+    tmp_path: Path, profile: str, again: str, spent: bool
+) -> None:
+    """0.5.23 renews it for a retraction alone (docs/upstream-findings.md): the others' next miss asks no more."""
+    life = lifecycle(tmp_path / "log.jsonl", profile, max_attempts=1)
+    life.enqueue("in front of it", 96)
+
+    def asks_again(key: AttemptKey) -> bool:
+        life.missed(key, life.issue(key) or 0)
+        offered = [life.begin_pass() for _ in range(3)][-1]
+        return bool(offered and life.issue(key))
+
+    first = life.enqueue("r", 96)
+    assert asks_again(first)
+    life.missed(first, life.operation(first) or 0)
+    life.admit(first)
+    second = life.retract(first, again)
+    assert second is not None
+    assert asks_again(second) is not spent
+    life.close()
+    sink, _ = told(tmp_path / "log.jsonl")
+    assert sink.state("r") == life.state(second) == ("exhausted" if spent else "retrying")
 
 
 def test_without_prometheus_client_no_sink_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
