@@ -33,8 +33,9 @@ harness: sglang
 soak: sglang
 	$(BIN)/python -m pytest -m soak
 
+# The two releases that CI runs, or others: make sglang VERSIONS="0.5.20 0.5.21 0.5.22".
 sglang: $(VENV)/test.stamp
-	$(BIN)/python -m hicache_fsm.sglang.install
+	$(BIN)/python -m hicache_fsm.sglang.install $(VERSIONS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -66,15 +66,43 @@ def rank(number: int, ranks: int, folder: str, repeat: int) -> None:
     dist.barrier()
 
 
+def on_sglang(version: str, ranks: int, repeat: int) -> None:
+    """Processor time of a pass of the real scheduler, per rank, with and without the plugin and its comparison."""
+    from hicache_fsm.sglang.ranked import Case, play_cases
+
+    plugins = {"no plugin": {}, "observe": {"HICACHE_FSM_MODE": "observe"}}
+    plugins |= {f"compared every {every}": {"HICACHE_FSM_RANKS": str(every)} for every in (64, 16, 1)}
+    work = ("--requests", "80", "--seed", "1", "--real-time")
+    names = [name for name in plugins for _ in range(repeat)]
+    with tempfile.TemporaryDirectory() as folder:
+        told = play_cases(version, [Case(work, ranks, plugins[name]) for name in names], Path(folder))
+    spent: dict[str, list[float]] = {name: [] for name in plugins}
+    for name, seen in zip(names, told, strict=True):
+        spent[name].append(statistics.mean(one["cpu_s"] / one["passes"] for one in seen) * 1e6)
+    base = statistics.median(spent["no plugin"])
+    print("| ranks | real SGLang with | CPU µs a pass and rank | ratio |\n|--:|---|--:|--:|")
+    for name, values in spent.items():
+        print(
+            f"| {ranks} | {name} | {statistics.median(values):.0f} | {statistics.median(values) / base:.3f} |"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4])
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument(
+        "--sglang", metavar="VERSION", help="on the real scheduler that `make sglang` lays out"
+    )
     parser.add_argument("--process", nargs=3, metavar=("RANK", "RANKS", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.process:
         number, ranks, folder = options.process
         rank(int(number), int(ranks), folder, options.repeat)
+        return
+    if options.sglang:
+        for ranks in options.ranks:
+            on_sglang(options.sglang, ranks, options.repeat)
         return
     print("| ranks | with | CPU µs a pass | added | ratio | µs a comparison (wall) |")
     print("|--:|---|--:|--:|--:|--:|", flush=True)

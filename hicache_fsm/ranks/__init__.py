@@ -5,6 +5,7 @@ from hicache_fsm.ranks.difference import Difference
 from hicache_fsm.ranks.digest import Decision, RankDigest
 from hicache_fsm.ranks.lifecycle import Decisions
 from hicache_fsm.ranks.logs import Comparison, compare_logs
+from hicache_fsm.ranks.stall import StallWatch
 
 __all__ = [
     "Comparison",
@@ -14,6 +15,7 @@ __all__ = [
     "RankComparison",
     "RankDigest",
     "RanksError",
+    "StallWatch",
     "compare_logs",
     "side_group",
 ]

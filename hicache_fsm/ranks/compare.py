@@ -11,20 +11,29 @@ NOTHING: Final = -1
 """Fills the gathered ring where a rank has fewer passes than it may have."""
 
 
+WITHDRAWN: Final = 0
+"""In place of the passes that a rank's digest keeps: it has none."""
+
+
 class RanksError(RuntimeError):
     """Ranks cannot be compared: torch is missing, a rank did not answer, or they compare at different passes."""
 
 
-def side_group(*, ranks: Sequence[int] | None = None, timeout_s: float = 60.0) -> Any:
+def side_group(
+    *, ranks: Sequence[int] | None = None, timeout_s: float = 60.0, members_only: bool = False
+) -> Any:
     """A gloo group beside the engine's own, whose collectives wait `timeout_s` at most for a slow rank.
 
-    A collective itself: every rank of the default group must call it, in the same order as its other groups.
-    `ranks` are those of the group, all by default. Raises RanksError if torch is missing or torch.distributed
-    is not initialised.
+    A collective itself: every rank of the default group must call it, in the same order as its other groups;
+    with `members_only` those of `ranks` do, so that several groups are made at once. `ranks` are those of the
+    group, all by default. Raises RanksError if torch is missing or torch.distributed is not initialised.
     """
     dist = _distributed()
     return dist.new_group(
-        ranks=None if ranks is None else list(ranks), backend="gloo", timeout=timedelta(seconds=timeout_s)
+        ranks=None if ranks is None else list(ranks),
+        backend="gloo",
+        timeout=timedelta(seconds=timeout_s),
+        use_local_synchronization=members_only,
     )
 
 
@@ -49,12 +58,14 @@ class RankComparison:
         self._group = group
         self._store = store
         self._every = every
-        self._since = 0
+        self.since = 0
+        """The pass of the last comparison: those before it are told."""
         self._next = every
         self.rank: int = self._dist.get_rank(group)
         self.ranks: int = self._dist.get_world_size(group)
         self.compared = 0
         self.broken = False
+        self._withdrawn = False
 
     def passed(self, now: int) -> Difference | None:
         """Pass `now` has begun: call it once per pass, on every rank, right after `begin_pass`.
@@ -80,9 +91,16 @@ class RankComparison:
                 f"rank {self.rank} of {self.ranks}: no comparison at pass {now}, {self._missing(now)} died, hangs "
                 f"or makes no passes: {_reason(error)}"
             ) from error
-        self._since = now
+        self.since = now
         self.compared += 1
         return found
+
+    def withdraw(self) -> None:
+        """This rank has nothing to compare any more: the next comparison says so on all ranks, and is the last.
+
+        `passed` is called as before until then, so that no rank waits for this one.
+        """
+        self._withdrawn = True
 
     def _missing(self, now: int) -> str:
         """Who has not come to the comparison of pass `now`, as far as the store tells."""
@@ -103,9 +121,10 @@ class RankComparison:
         return f"hicache_fsm/ranks/{self._group.group_name}/{rank}"
 
     def _compare(self, now: int) -> Difference | None:
-        passes, keeps, digests = zip(
-            *self._gather([now, self._digest.passes, self._digest.digest]), strict=True
-        )
+        kept = WITHDRAWN if self._withdrawn else self._digest.passes
+        passes, keeps, digests = zip(*self._gather([now, kept, self._digest.digest]), strict=True)
+        if gone := [f"rank {rank}" for rank, kept in enumerate(keeps) if kept == WITHDRAWN]:
+            raise RanksError(f"{', '.join(gone)} compares no more from pass {now} on")
         if len(set(passes)) > 1:
             at = ", ".join(f"rank {rank} at pass {pass_}" for rank, pass_ in enumerate(passes))
             raise RanksError(f"ranks compare at different passes, {at}: call `passed` once per pass on each")
@@ -132,7 +151,7 @@ class RankComparison:
 
         The ring has the same size on all ranks, and all of them see all rings, so all come to the same answer.
         """
-        size, since = self._digest.passes, self._since
+        size, since = self._digest.passes, self.since
         ring = [number for one in self._digest.since(since) for number in (one.pass_, one.digest)]
         told = self._gather(ring + [NOTHING] * (2 * size - len(ring)))
         after = [dict(zip(one[::2], one[1::2], strict=True)) for one in told]

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -36,7 +36,8 @@ class Decision(NamedTuple):
             facts,
         ]
         told = ", ".join(one for one in about if one)
-        return f"{self.machine} {self.event} {self.rid}#{self.attempt}" + (f": {told}" if told else "")
+        whose = f" {self.rid}#{self.attempt}" if self.rid else ""
+        return f"{self.machine} {self.event}{whose}" + (f": {told}" if told else "")
 
     def as_json(self) -> dict[str, object]:
         """The same for machines, with the facts as an object."""
@@ -49,6 +50,19 @@ Plain = tuple[str, str, str, int, int, int, str, str]
 
 TEXT: Final = "%s\x1f%s\x1f%s\x1f%d\x1f%d\x1f%d\x1f%s\x1f%s\x1e"
 """A plain decision as the text that is hashed, the same in every process and on every Python."""
+
+
+BELIEFS: Final = frozenset({"write", "confirm", "deny", "discard"})
+"""Events of beliefs that SGLang's ranks must decide alike: its cache counts on the same writes on every rank.
+
+Which of them failed is each rank's own.
+"""
+
+
+def belief_facts(members: Mapping[str, object]) -> str:
+    """What one of these events is about, as the text of its facts."""
+    about = {name: members[name] for name in ("pool", "pages", "keep_pages") if name in members}
+    return f',"facts":{json.dumps(about, separators=(",", ":"))}'
 
 
 @dataclass(slots=True)
@@ -118,6 +132,11 @@ class RankDigest:
     def since(self, pass_: int) -> Iterator[Passed]:
         """The kept closed passes from `pass_` on, oldest first."""
         return (one for one in self._passed if one.pass_ >= pass_)
+
+    def kept(self, pass_: int) -> dict[int, Sequence[Plain]]:
+        """The decisions that are still kept from `pass_` on, by pass, with those of the pass that is not over."""
+        decided = {one.pass_: one.decisions for one in list(self.since(pass_)) if one.decisions is not None}
+        return decided | ({self._now: tuple(self._open)} if self._open else {})
 
     def start_over(self) -> None:
         """Forget the closed passes, so that a difference already told does not show again."""

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from hicache_fsm.ranks.difference import Difference, first_difference
-from hicache_fsm.ranks.digest import Plain
+from hicache_fsm.ranks.digest import BELIEFS, Plain, belief_facts
 from hicache_fsm.runtime.logread import Line, LogError, read_log
 from hicache_fsm.spec import Spec, load_spec
 
 MACHINES: Final = frozenset({"prefetch", "pin"})
-"""The machines whose events all ranks must decide alike; nodes and beliefs are each rank's own."""
+"""The machines whose events all ranks must decide alike; nodes are each rank's own, and mostly beliefs."""
 
 SHARED: Final = ("source", "version", "profile", "constants", "mode", "page_size", "ranks")
 """What the headers of one run's logs have in common."""
@@ -58,8 +58,13 @@ class Decided:
     last: bool = False
 
 
-def decision_of(line: Line) -> Plain | None:
-    """The decision that an event line records, None for lines of other kinds and for refused events."""
+def decision_of(line: Line, *, beliefs: bool = False) -> Plain | None:
+    """The decision that an event line records, None for lines of other kinds and for refused events.
+
+    With `beliefs` also what SGLang's ranks must write and learn alike.
+    """
+    if beliefs and line.machine == "belief" and line.event in BELIEFS:
+        return ("belief", line.event, "", 0, 0, 0, belief_facts(line.data), "")
     if line.machine not in MACHINES or line.data.get("illegal"):
         return None
     facts = f',"facts":{json.dumps(dict(line.facts), separators=(",", ":"))}' if line.facts else ""
@@ -78,7 +83,8 @@ def compare_logs(
     logs = [read_log(path, allow_truncated=allow_truncated, spec=spec) for path in paths]
     headers = [next(log) for log in logs]
     rank_of = _ranks(paths, headers)
-    by_rank = {rank: _passes(logs[place]) for rank, place in rank_of.items()}
+    sglang = headers[0].data.get("source") == "sglang"
+    by_rank = {rank: _passes(logs[place], sglang) for rank, place in rank_of.items()}
     files = {rank: paths[place] for rank, place in rank_of.items()}
     run = int(headers[0].data.get("ranks", 1))
     return replace(_compare(by_rank, files), missing=tuple(sorted(set(range(run)) - set(rank_of))))
@@ -106,7 +112,7 @@ def _ranks(paths: Sequence[Path], headers: Sequence[Line]) -> Mapping[int, int]:
     return dict(sorted(found.items()))
 
 
-def _passes(lines: Iterable[Line]) -> Iterator[Decided]:
+def _passes(lines: Iterable[Line], beliefs: bool) -> Iterator[Decided]:
     """The passes of a log that decided anything, in order."""
     now, decisions, numbers = 0, list[Plain](), list[int]()
     closed = False
@@ -116,7 +122,7 @@ def _passes(lines: Iterable[Line]) -> Iterator[Decided]:
             if decisions:
                 yield Decided(now, decisions, numbers)
             now, decisions, numbers = line.pass_, [], []
-        decision = decision_of(line)
+        decision = decision_of(line, beliefs=beliefs)
         if decision is not None:
             decisions.append(decision)
             numbers.append(line.number)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .guard import Guard, Touch
-from .hooks import PIPELINE, RETRIES, TREE, Hooks
+from .guard import Guard
+from .hooks import Hooks
 from .keeper import Keeper
+from .lockstep import Lockstep
 from .modes import InvariantViolation, Mode, Options
 from .recorder import Recorder
 from .sink import Sink
+from .view import EngineView
+from .watch import SCHEDULER, Watch
 
 LOGGER = logging.getLogger(__name__)
 
@@ -21,60 +25,54 @@ class Plugin:
 
     def __init__(self, options: Options, version: str, sinks: Sequence[Sink] = ()) -> None:
         self.options = options
+        self.lockstep: Lockstep | None = None
+        """What compares this rank with others, if that is asked for."""
         self.guard = Guard()
         self.keeper = Keeper(options, sinks)
-        # a violation that is raised tells the history of its attempt
-        self.recorder = Recorder(options.log, self.keeper, sinks, remembers=options.mode is Mode.STRICT)
+        self.recorder = Recorder(options.log, sinks, options.patience)
+        self.watch = Watch(self.keeper, version)
         self._version = version
         self._sinks = tuple(sinks)
-        self._hooks = Hooks(self.recorder, self.keeper, version, self)
+        # a violation that is raised tells the history of its attempt
+        heard = options.log is not None or bool(sinks) or options.mode is Mode.STRICT
+        self._hooks = Hooks(self.recorder, self.watch, version) if heard else None
 
     def around(self) -> dict[str, Callable[..., Any]]:
-        """AROUND hooks by the full path of their target, at most one a target."""
-        touches, filters = self._touches(), self._hooks.filters()
-        generators = {
-            target: self.guard.around(hook, touches.get(target), filters.get(target))
-            for target, hook in self._hooks.targets().items()
-        }
-        pairs = {
-            target: self.guard.pair(before, after, touches.get(target))
-            for target, (before, after) in self._hooks.pairs().items()
-        }
-        return generators | pairs
+        """AROUND hooks by the full path of their target: one a target, what watches around what tells."""
+        guard, hooks = self.guard, self._hooks
+        tells: dict[str, Callable[..., Any]] = {}
+        if hooks is not None:
+            filters = hooks.filters()
+            tells = {
+                target: guard.around(hook, filters.get(target)) for target, hook in hooks.targets().items()
+            }
+            tells |= {target: guard.pair(*halves) for target, halves in hooks.pairs().items()}
+        pairs = {f"{SCHEDULER}.__init__": (self._building, self._built), **self.watch.pairs()}
+        watches = {target: guard.pair(*halves) for target, halves in pairs.items()}
+        both = {target: nested(watches[target], tells[target]) for target in watches if target in tells}
+        return tells | watches | both
 
-    def before(self) -> dict[str, Callable[..., None]]:
-        """BEFORE hooks by the full path of their target: methods that change who owns what, and no more."""
-        observed = {**self._hooks.targets(), **self._hooks.pairs()}
-        return {
-            target: self.guard.before(touch, target.rsplit(".", 1)[1])
-            for target, touch in self._touches().items()
-            if target not in observed
-        }
+    def before(self) -> list[tuple[str, Callable[..., None]]]:
+        """BEFORE hooks, each with the full path of its target; of two on one target the last runs first."""
+        told = {} if self._hooks is None else self._hooks.before()
+        return [
+            (target, self.guard.before(touch))
+            for target, touch in (*self.watch.before().items(), *told.items())
+        ]
 
-    def _touches(self) -> dict[str, Touch]:
-        """What notes the key of each method that changes who owns what, for the installed version."""
-        keeper = self.keeper
-        touches: dict[str, Touch] = {
-            f"{TREE}.prefetch_from_storage": keeper.touch_key,
-            f"{TREE}.release_aborted_request": keeper.touch_leaving,
-            f"{TREE}.revoke_pending_prefetch": keeper.touch_key,
-            f"{TREE}.pop_prefetch_loaded_tokens": keeper.touch_credit,
-            f"{TREE}._handle_prefetch_result": keeper.touch_operation,
-            f"{PIPELINE}.try_lock_anchor": keeper.touch_key,
-            f"{PIPELINE}.release_anchor_lock": keeper.touch_key,
-            f"{PIPELINE}.release_staged_hold": keeper.touch_key,
-            f"{PIPELINE}.init_load_back": keeper.touch_load,
-            f"{PIPELINE}.try_finish_load_back": keeper.touch_fill,
-        }
-        if self._version == "0.5.19":
-            return touches | {f"{TREE}.pop_storage_prefetch_miss": keeper.touch_key}
-        return touches | {
-            f"{TREE}.pop_prefetch_loaded_span": keeper.touch_credit,
-            f"{TREE}.finish_storage_prefetch_admission": keeper.touch_key,
-            f"{RETRIES}.poll_miss": keeper.touch_key,
-            f"{RETRIES}.refetch": keeper.touch_key,
-            f"{RETRIES}.cancel": keeper.touch_marker,
-        }
+    def _building(self, scheduler: Any, *_: Any, **__: Any) -> Any:
+        return scheduler
+
+    def _built(self, scheduler: Any, _result: Any) -> None:
+        """The books start once the scheduler stands; without HiCache storage there are none."""
+        scheduler.hicache_fsm = self
+        if not getattr(scheduler, "enable_hicache_storage", False):
+            return
+        view = EngineView(scheduler)
+        if self._hooks is not None:
+            self.recorder.attach(view, self._version)
+            self.keeper.history, self.keeper.lost = self.recorder.history, self.recorder.retire
+        self.keeper.attach(view)
 
     def report(self) -> dict[str, object]:
         """Findings by invariant, repairs by kind, what is left (lines), audits, changes that no hook saw."""
@@ -99,7 +97,7 @@ class Plugin:
     def audit(self, why: str = "demand") -> None:
         """A full audit now, on the scheduler's thread. Raises ``InvariantViolation`` in strict mode."""
         if self.keeper.ledger is not None and not self.guard.failed:
-            self.keeper.audit(why, self.recorder.unseen)
+            self.keeper.audit(why)
 
     def close(self) -> None:
         """The last audit, the log's trailer, the sinks' end; once, and never an exception.
@@ -118,3 +116,13 @@ class Plugin:
         self.recorder.close(finished=not self.guard.failed)
         for sink in self._sinks:
             sink.close()
+
+
+def nested(outer: Callable[..., Any], inner: Callable[..., Any]) -> Callable[..., Any]:
+    """One AROUND hook of two: SGLang warns of a target that has several."""
+
+    @functools.wraps(outer)
+    def both(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return outer(functools.partial(inner, original), *args, **kwargs)
+
+    return both

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .ledger import Kind, Ledger, total
+from .devicepools import CONSERVED, at_any_time, at_rest
+from .hostpools import HostPool, host_owners, host_pools
+from .kinds import Kind, total
+from .ledger import Ledger
 from .sink import Finding
 
 SHOWN = 8
@@ -19,70 +22,49 @@ class Auditor:
         self._ledger = ledger
         self._view = ledger.view
         self._told: dict[str, int] = {}
-        self._lost: Any = None
+        self._lost: list[tuple[Any, Any]] = []
 
     def run(self, now: int) -> Iterator[Finding]:
         """What is wrong and was not told before with the same amount."""
-        for name, kind, amount, message in (*self._host(), *self._device(), *self._writes()):
+        for name, invariant, kind, amount, message in (*self._host(), *self._device(), *self._writes()):
             if amount and self._told.get(name) != amount:
-                yield total("conservation", kind, amount, now, message)
+                yield total(invariant, kind, amount, now, message)
             self._told[name] = amount
 
     # ---- host slots
 
-    def _host_owners(self) -> Iterator[tuple[str, Any]]:
-        """Who owns host slots of the KV pool: (name, int64 tensor of slot numbers)."""
-        tree, pipeline, controller = self._view.tree, self._view.pipeline, self._view.controller
-        live = set()
-        for key, entry in tree.ongoing_prefetch.items():
-            live.add(entry.operation.id)
-            if entry.host_indices is not None:
-                # the operation's, not the entry's: they are the same slots, trimmed the same way
-                yield f"prefetch of {key}", entry.operation.host_indices
-        for operation in self._ledger.in_flight.values():
-            if operation.id not in live:
-                key = self._view.key_of_operation(operation)
-                yield f"orphan of {key}", operation.host_indices[operation.completed_tokens :]
-        if pipeline is not None:
-            for key, hold in pipeline.staged_prefetches.items():
-                yield f"hold of {key}", hold.host_indices
-            for fill in pipeline.ongoing_buffer_load_back.values():
-                yield "copy to the device", fill.host_indices
-            for entry in (*pipeline.ongoing_write_through.values(), *pipeline.ongoing_backup.values()):
-                yield "write to storage", entry.host_indices
-        else:
-            for node in self._view.tree_nodes():
-                if node.host_indices is not None:
-                    yield f"node {node.name}", node.host_indices
-        releases = controller.host_mem_release_queue
-        if releases is not None:
-            with releases.mutex:
-                waiting = list(releases.queue)
-            for slots in waiting:
-                yield "release queue", slots
+    def _host(self) -> Iterator[tuple[str, str, Kind, int, str]]:
+        pools = host_pools(self._view)
+        owners: dict[str, list[Any]] = {name: [] for pool in pools for name in pool.names}
+        for name, slots in host_owners(self._ledger):
+            if slots is not None and len(slots) and name in owners:
+                owners[name].append(slots)
+        self._lost = []
+        for pool in pools:
+            yield from self._slots_of(pool, [slots for name in pool.names for slots in owners[name]])
 
-    def _host(self) -> Iterator[tuple[str, Kind, int, str]]:
+    def _slots_of(self, pool: HostPool, owners: list[Any]) -> Iterator[tuple[str, str, Kind, int, str]]:
         import torch
 
-        self._lost = None
-        pool = self._view.host_pool()
-        used = getattr(pool, "slot_used", None)
-        if used is None:
-            return
+        used, repeated = pool.used()
+        message = f"{repeated} host slots{pool.label} were given back twice"
+        yield f"repeated{pool.label}", CONSERVED, Kind.HOST_PAGES, repeated, message
         owned = torch.zeros_like(used, dtype=torch.int16)
-        for _, slots in self._host_owners():
-            if slots is not None and len(slots):
-                owned.index_add_(0, slots.to(torch.int64).cpu(), torch.ones(len(slots), dtype=torch.int16))
-        twice = int((owned > 1).sum())
-        yield "twice", Kind.HOST_PAGES, twice, f"{twice} host slots have two owners{self._slots(owned > 1)}"
-        free = (owned > 0) & ~used
-        loose = int(free.sum())
-        yield "loose", Kind.HOST_PAGES, loose, f"{loose} host slots are free and owned{self._slots(free)}"
-        lost = used & (owned == 0)
-        count = int(lost.sum()) if self._view.all_host_owners_known else 0
-        if count:
-            self._lost = lost.nonzero().flatten()
-        yield "lost", Kind.HOST_PAGES, count, f"{count} host slots are in use and nobody's{self._slots(lost)}"
+        for slots in owners:
+            owned.index_add_(0, slots.to(torch.int64).cpu(), torch.ones(len(slots), dtype=torch.int16))
+        free, lost = (owned > 0) & ~used, used & (owned == 0)
+        if not self._view.all_host_owners_known:
+            lost = torch.zeros_like(lost)
+        for name, mask, what in (
+            ("twice", owned > 1, "have two owners"),
+            ("loose", free, "are free and owned"),
+            ("lost", lost, "are in use and nobody's"),
+        ):
+            count = int(mask.sum())
+            message = f"{count} host slots{pool.label} {what}{self._slots(mask)}"
+            yield f"{name}{pool.label}", CONSERVED, Kind.HOST_PAGES, count, message
+        if lost.any():
+            self._lost.append((pool.pool, lost.nonzero().flatten()))
 
     @staticmethod
     def _slots(mask: Any) -> str:
@@ -94,31 +76,25 @@ class Auditor:
 
         Only with no storage read in flight: a read that the books missed may still write to them.
         """
-        lost, self._lost = self._lost, None
-        if lost is None or self._ledger.in_flight or self._view.storage_busy():
+        lost, self._lost = self._lost, []
+        if self._ledger.in_flight or self._view.storage_busy():
             return 0
-        self._view.host_pool().free(lost)
-        return len(lost)
+        for pool, slots in lost:
+            pool.free(slots)
+        return sum(len(slots) for _, slots in lost)
 
     # ---- device
 
-    def _device(self) -> Iterator[tuple[str, Kind, int, str]]:
-        """At rest nothing is locked, and what is not free is in the tree."""
+    def _device(self) -> Iterator[tuple[str, str, Kind, int, str]]:
+        """Between any two passes, and at rest nothing is locked and what is not free is in the tree."""
         view = self._view
-        tree, allocator = view.tree, view.scheduler.token_to_kv_pool_allocator
-        if not view.at_rest or view.sessions_hold_kv() or view.hybrid:
-            return
-        locked = int(tree.protected_size())
-        yield "locked", Kind.DEVICE, locked, f"{locked} device tokens are locked in an engine at rest"
-        kept = int(allocator.available_size()) + int(tree.evictable_size()) + locked
-        lost = int(allocator.size) - kept
-        yield "device", Kind.DEVICE, lost, f"{lost} device tokens are neither free nor in the tree, at rest"
-        held = sum(node.host_locks for node in view.tree_nodes())
-        yield "host_locks", Kind.DEVICE, held, f"{held} host locks are held on nodes in an engine at rest"
+        resting = view.at_rest and not view.sessions_hold_kv()
+        for wrong in (*at_any_time(view), *(at_rest(view) if resting else ())):
+            yield wrong.name, wrong.invariant, Kind.DEVICE, wrong.amount, wrong.message
 
     # ---- writes
 
-    def _writes(self) -> Iterator[tuple[str, Kind, int, str]]:
+    def _writes(self) -> Iterator[tuple[str, str, Kind, int, str]]:
         pipeline = self._view.pipeline
         if pipeline is None:
             return
@@ -126,4 +102,4 @@ class Auditor:
         owned = sum(getattr(write, "occupied_units", len(write.host_indices)) for write in writes)
         surplus = int(pipeline.write_staged_tokens_) - owned
         message = f"{pipeline.write_staged_tokens_} host tokens counted as staged for writes, {owned} owned"
-        yield "writes", Kind.HOST_PAGES, surplus, message
+        yield "writes", CONSERVED, Kind.HOST_PAGES, surplus, message

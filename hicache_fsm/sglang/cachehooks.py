@@ -5,56 +5,48 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from . import releases
 from .drain import Drain
-from .keeper import Keeper, head
 from .recorder import Recorder
 from .view import rid_of
+from .watch import Watch, pages_by_pool, pages_written
 
 Observer = Generator[None, Any, None]
+UNGUARDED = ("0.5.19", "0.5.20", "0.5.21", "0.5.22")
+"""Lower beliefs by the answer to a question that some rank did not put."""
 NO_PIN = frozenset({"anchor_lost", "no_anchor", "unservable"})
 
 
 class CacheHooks:
     """Observers, with the little context that passes between nested calls."""
 
-    def __init__(self, recorder: Recorder, keeper: Keeper, version: str) -> None:
+    def __init__(self, recorder: Recorder, watch: Watch, version: str) -> None:
         self._recorder = recorder
-        self._keeper = keeper
+        self._watch = watch
         self._version = version
         self._drain: Drain | None = None
-        self._written: dict[int, int] = {}
-        """Tokens stored by each write whose acknowledgement is being drained."""
 
     # ---- queues
 
     def drain_queues(
         self,
-        tree: Any,
+        _tree: Any,
         n_storage_hit: Any = None,
         n_ack_prefetch: Any = None,
-        n_backup: Any = None,
         *_: Any,
         **__: Any,
     ) -> Observer:
         """Answers and acknowledgements reach the scheduler."""
-        view, controller = self._recorder.view, tree.cache_controller
+        view = self._recorder.view
         if view is None:
             yield
             return
-        backups = head(controller.ack_backup_queue, n_backup)
-        self._written = {operation.id: int(operation.completed_tokens) for operation in backups}
-        self._keeper.answered(controller.prefetch_hit_queue, n_storage_hit)
-        acknowledgements = head(controller.ack_prefetch_queue, n_ack_prefetch)
-        ended = [one.operation for one in acknowledgements if one.completed_req]
-        if self._recorder.heard:
-            self._drain = Drain(self._recorder, view, n_storage_hit, n_ack_prefetch)
+        drain = self._drain = Drain(self._recorder, view, n_storage_hit, n_ack_prefetch)
         try:
             yield
         finally:
-            drain, self._drain, self._written = self._drain, None, {}
-        self._keeper.acknowledged(ended)
-        if drain is not None:
-            drain.tell()
+            self._drain = None
+        drain.tell()
 
     # ---- pins and holds
 
@@ -114,7 +106,8 @@ class CacheHooks:
         """A write leaves the device."""
         launched = yield
         if launched:
-            pools = args[-1] if self._version != "0.5.19" else {"kv": intent.snapshot.hash_values}
+            # 0.5.22 and later hand over the keys by pool
+            pools = args[2] if len(args) == 3 else {"kv": intent.snapshot.hash_values}
             for pool, pages in pools.items():
                 self._recorder.write("belief", "write", pool=str(pool), pages=len(pages))
 
@@ -124,29 +117,27 @@ class CacheHooks:
         yield
         if entry is None:
             return
-        pools = getattr(entry, "keys_by_pool", None) or {"kv": entry.intent.snapshot.hash_values}
-        written = self._written.get(operation_id, 0) // pipeline._cache.page_size
-        for pool, pages in pools.items():
-            whole = str(pool) != "kv" or written >= len(pages)
-            if self._recorder.heard:
-                self._recorder.write(
-                    "belief", "stored" if whole else "write_failed", pool=str(pool), pages=len(pages)
-                )
-            if not whole:
-                self._keeper.write_failed(pool, list(pages), written)
+        operation = self._watch.written.get(operation_id)
+        for pool, pages in pages_by_pool(entry).items():
+            whole = pages_written(operation, pool, pipeline._cache.page_size) >= len(pages)
+            event = "stored" if whole else "write_failed"
+            self._recorder.write("belief", event, pool=str(pool), pages=len(pages))
 
     def heal_from_query(self, tree: Any, operation: Any) -> Observer:
-        """An answer raises and lowers beliefs."""
-        yield
+        """An answer raises and lowers beliefs; since 0.5.23 only one that no rank skipped."""
+        # read first, as upstream does: an I/O thread may set it at any time
         chain = operation.all_hash_values
+        skipped = self._version not in UNGUARDED and "kv" not in operation.query_pool_hit_pages
+        yield
         if (
             tree.host_memory_mode != "buffer_only"
             or chain is None
+            or skipped
             or getattr(operation, "deadline_expired", False)
         ):
             return
         found = int(operation.storage_hit_count or 0) // tree.page_size
-        if found and self._version != "0.5.19":
+        if found and releases.learns_from_answers(self._version):
             self._recorder.write("belief", "confirm", pool="kv", pages=found)
         if len(chain) > found:
             self._recorder.write("belief", "deny", pool="kv", pages=len(chain) - found)
@@ -163,21 +154,20 @@ class CacheHooks:
             )
 
     def clear(self, *_: Any, **__: Any) -> Observer:
-        """Storage is emptied."""
-        yield
-        self._recorder.write("belief", "clear")
+        """Storage is emptied, unless it refuses."""
+        cleared = yield
+        if cleared:
+            self._recorder.write("belief", "clear")
 
     def reset(self, *_: Any, **__: Any) -> Observer:
         """The cache is flushed under the queue."""
         yield
-        self._keeper.flushed()
         self._each_queued("flush")
         self._recorder.write("belief", "reset")
 
     def detach(self, *_: Any, **__: Any) -> Observer:
         """The backend is detached under the queue."""
         yield
-        self._keeper.detached()
         self._each_queued("detach")
         self._recorder.write("belief", "detach")
 

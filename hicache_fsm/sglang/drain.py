@@ -154,7 +154,8 @@ class Drain:
         usable = int(hold.num_tokens) if hold is not None else 0
         if not self._view.buffer_mode:
             usable = self._view.loaded_tokens(met.key)
-        if usable:
+        # a hold may have nothing but slots of the pools beside the KV pool
+        if usable or hold is not None:
             self._write("done", met, op=op, tokens=usable)
         else:
             done = int(met.operation.completed_tokens)

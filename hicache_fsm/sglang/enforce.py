@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .ledger import Kind, Ledger, Record
+from .kinds import Kind
+from .ledger import Ledger, Record
 from .view import EngineView, key_of, rid_of
 
 

@@ -26,11 +26,11 @@ class Guard:
     def __init__(self) -> None:
         self.failed = False
 
-    def around(self, hook: Hook, touch: Touch | None = None, when: When | None = None) -> Callable[..., Any]:
+    def around(self, hook: Hook, when: When | None = None) -> Callable[..., Any]:
         """An AROUND hook from a generator: up to its ``yield`` before the call, the rest after it.
 
-        ``touch`` is called first, with the call's arguments. The generator costs more than a microsecond, so
-        ``when`` says from the same arguments whether this call matters at all.
+        The generator costs more than a microsecond, so ``when`` says from the call's arguments whether it matters
+        at all.
         """
 
         @functools.wraps(hook)
@@ -39,8 +39,6 @@ class Guard:
                 return original(*args, **kwargs)
             observer: Generator[None, Any, None] | None = None
             try:
-                if touch is not None:
-                    touch(*args, **kwargs)
                 if when is None or when(*args, **kwargs):
                     observer = hook(*args, **kwargs)
                     next(observer)
@@ -61,26 +59,23 @@ class Guard:
 
         return observed
 
-    def pair(self, before: Before, after: After, touch: Touch | None = None) -> Callable[..., Any]:
+    def pair(self, before: Before, after: After) -> Callable[..., Any]:
         """An AROUND hook from two functions, for methods that every pass calls: a generator costs four times that.
 
         ``before`` gets the call's arguments; unless it returns None, ``after`` gets what it returned and the
         result. An exception of the engine passes by ``after``.
         """
-        name = before.__name__
 
         @functools.wraps(before)
         def observed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             noted = None
             if not self.failed:
                 try:
-                    if touch is not None:
-                        touch(*args, **kwargs)
                     noted = before(*args, **kwargs)
                 except InvariantViolation:
                     raise
                 except Exception:
-                    self.fail(name)
+                    self.fail(before.__name__)
             result = original(*args, **kwargs)
             if noted is not None and not self.failed:
                 try:
@@ -88,20 +83,22 @@ class Guard:
                 except InvariantViolation:
                     raise
                 except Exception:
-                    self.fail(name)
+                    self.fail(after.__name__)
             return result
 
         return observed
 
-    def before(self, touch: Touch, name: str) -> Callable[..., None]:
+    def before(self, touch: Touch) -> Callable[..., None]:
         """A BEFORE hook that leaves the arguments as they are."""
 
         def touched(*args: Any, **kwargs: Any) -> None:
             if not self.failed:
                 try:
                     touch(*args, **kwargs)
+                except InvariantViolation:
+                    raise
                 except Exception:
-                    self.fail(name)
+                    self.fail(touch.__name__)
 
         return touched
 

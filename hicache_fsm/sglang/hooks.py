@@ -1,73 +1,68 @@
-"""The observers, one a patched method, and the table that says where each goes.
+"""The observers that tell events, one a patched method, and the table that says where each goes.
 
-An observer is a generator: what it does before its ``yield`` runs before the original, the rest after it, with
-the original's result. What most passes call is observed by two plain methods instead. Names follow upstream's
-methods; the paths are in ``targets`` and ``pairs``.
+They are there only where someone listens. An observer is a generator: what it does before its ``yield`` runs
+before the original, the rest after it, with the original's result. What most passes call is observed by plain
+methods instead. Names follow upstream's methods; the paths are in ``targets``, ``pairs`` and ``before``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from . import releases
 from .cachehooks import CacheHooks, Observer
-from .guard import After, Before, Hook, When
-from .keeper import Keeper
-from .ledger import Stay
+from .guard import After, Before, Hook, Touch, When
 from .recorder import Attempt, Recorder
 from .view import rid_of
-
-SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
-TREE = "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache"
-PIPELINE = "sglang.srt.mem_cache.buffer_mode.pipeline.BufferModePipeline"
-RETRIES = "sglang.srt.mem_cache.storage_prefetch.StoragePrefetchRetries"
+from .watch import PIPELINE, RETRIES, SCHEDULER, TREE, Watch
 
 
 class Hooks(CacheHooks):
     """All observers of one engine: those of ``CacheHooks`` and, here, those of the scheduler and its questions."""
 
-    def __init__(self, recorder: Recorder, keeper: Keeper, version: str, handle: object = None) -> None:
-        super().__init__(recorder, keeper, version)
-        self._handle = handle
+    def __init__(self, recorder: Recorder, watch: Watch, version: str) -> None:
+        super().__init__(recorder, watch, version)
         self._cause = "issue"
         """Why the next question is asked: ``issue``, ``sweep`` or ``lose_match``."""
         self._sweeping = False
         self._requeue = "requeued"
-        self._abort_why = "client"
         self._entering: Attempt | None = None
         """An attempt whose ``enqueue`` is not written yet."""
         self._again: str | None = None
-        self._consumed: list[str] = []
-        """0.5.19: ids whose markers the running sweep has consumed."""
         self._asked: tuple[int | None, str | None, int] | None = None
         """Operation number or reason, and tokens, of the question just put or declined."""
+
+    def before(self) -> dict[str, Touch]:
+        """What runs before a method and needs no more, by the method's full path."""
+        return {
+            f"{SCHEDULER}.get_next_batch_to_run": self.pass_begins,
+            f"{SCHEDULER}.on_idle": self.on_idle,
+        }
 
     def pairs(self) -> dict[str, tuple[Before, After]]:
         """Observers in two halves, of what most passes call, by the full path of what they observe."""
         return {
-            f"{SCHEDULER}.get_next_batch_to_run": (self.pass_begins, self.pass_ends),
             f"{SCHEDULER}._get_new_batch_prefill_raw": (self.admission_begins, self.admission_ends),
             f"{SCHEDULER}.process_batch_result": (self.result_comes, self.result_processed),
             f"{TREE}.check_prefetch_progress": (self.prefetch_polled, self.prefetch_judged),
+            self._sweep: (self.sweep_begins, self.sweep_ends),
         }
 
+    @property
+    def _sweep(self) -> str:
+        if self._version == "0.5.19":
+            return f"{SCHEDULER}._retry_missed_storage_prefetches"
+        return f"{SCHEDULER}._process_storage_prefetch_retries"
+
     def targets(self) -> dict[str, Hook]:
-        """The other observers, for the installed version; those that only tell, where someone listens."""
-        owners: dict[str, Hook] = {
-            f"{SCHEDULER}.__init__": self.built,
-            f"{SCHEDULER}.on_idle": self.on_idle,
+        """The observers that are generators, for the installed version."""
+        common: dict[str, Hook] = {
             f"{SCHEDULER}._add_request_to_queue": self.add_request_to_queue,
-            f"{SCHEDULER}._abort_on_queued_limit": self.abort_on_queued_limit,
-            f"{SCHEDULER}._set_or_validate_priority": self.set_or_validate_priority,
             f"{TREE}.release_aborted_request": self.release_aborted_request,
             f"{TREE}._drain_storage_control_queues_impl": self.drain_queues,
             f"{TREE}.reset": self.reset,
             f"{TREE}.detach_storage_backend": self.detach,
             f"{PIPELINE}.finish_storage_write_ack": self.finish_storage_write,
-        }
-        return owners | self._tellers() if self._recorder.heard else owners
-
-    def _tellers(self) -> dict[str, Hook]:
-        common: dict[str, Hook] = {
             f"{SCHEDULER}._prefetch_kvcache": self.prefetch_kvcache,
             f"{SCHEDULER}.pause_generation": self.pause_generation,
             f"{TREE}.prefetch_from_storage": self.prefetch_from_storage,
@@ -78,63 +73,32 @@ class Hooks(CacheHooks):
             f"{PIPELINE}.try_lock_anchor": self.try_lock_anchor,
             f"{PIPELINE}.release_anchor_lock": self.release_anchor_lock,
             f"{PIPELINE}.release_staged_hold": self.release_staged_hold,
+            f"{PIPELINE}.{releases.write_launch(self._version)}": self.launch_write,
         }
         if self._version == "0.5.19":
-            markers: dict[str, Hook] = {
-                f"{SCHEDULER}._retry_missed_storage_prefetches": self.sweep,
-                f"{TREE}.pop_storage_prefetch_miss": self.pop_miss,
-                f"{PIPELINE}._launch_backup_intent": self.launch_write,
-            }
-            return common | markers
-        retries: dict[str, Hook] = {
-            f"{SCHEDULER}._process_storage_prefetch_retries": self.sweep,
+            return common
+        return common | {
             f"{SCHEDULER}._retry_storage_prefetch": self.retry_prefetch,
             f"{SCHEDULER}._prefetch_after_device_hit_loss": self.device_hit_loss,
             f"{RETRIES}.pop_ready": self.pop_ready,
             f"{PIPELINE}._refetch_staged": self.refetch_staged,
-            f"{PIPELINE}._stage_backup_intent": self.launch_write,
         }
-        return common | retries
 
     def filters(self) -> dict[str, When]:
         """Which calls matter, for observers that most passes call in vain; the others matter always."""
-        common: dict[str, When] = {
-            f"{SCHEDULER}.on_idle": lambda *_, **__: not self._keeper.rested,
-            f"{TREE}._drain_storage_control_queues_impl": _pending,
-        }
-        if self._version == "0.5.19":
-            return common | {f"{SCHEDULER}._retry_missed_storage_prefetches": _queued}
-        return common | {
-            f"{SCHEDULER}._process_storage_prefetch_retries": _queued,
-            f"{RETRIES}.pop_ready": lambda retries, *_, **__: bool(retries._pending),
-        }
+        drains: dict[str, When] = {f"{TREE}._drain_storage_control_queues_impl": _answers}
+        return drains if self._version == "0.5.19" else drains | {f"{RETRIES}.pop_ready": _due}
 
     # ---- scheduler
 
-    def built(self, scheduler: Any, *_: Any, **__: Any) -> Observer:
-        """The books start once the scheduler stands; it gets a handle for audits on demand."""
-        yield
-        scheduler.hicache_fsm = self._handle
-        self._recorder.attach(scheduler, self._version)
+    def pass_begins(self, *_: Any, **__: Any) -> None:
+        """Whatever became of the last pass."""
+        self._requeue = "requeued"
+        self._recorder.begin_pass()
 
-    def pass_begins(self, *_: Any, **__: Any) -> Keeper:
-        """First of all, what happened since the last pass is dealt with."""
+    def on_idle(self, *_: Any, **__: Any) -> None:
+        """Nothing to run: an engine that sleeps on idle may begin no pass for long."""
         self._recorder.flush()
-        self._requeue = "requeued"  # whatever became of the last pass
-        self._keeper.pass_over(self._recorder.now, self._recorder.unseen)
-        self._recorder.now += 1
-        self._keeper.in_pass = True
-        return self._keeper
-
-    def pass_ends(self, keeper: Keeper, _batch: Any) -> None:
-        """The engine knows what to run."""
-        keeper.in_pass = False
-
-    def on_idle(self, *_: Any, **__: Any) -> Observer:
-        """Nothing to run."""
-        self._keeper.idle(self._recorder.unseen)
-        self._recorder.flush()  # an engine that sleeps on idle may begin no pass for long
-        yield
 
     def add_request_to_queue(self, scheduler: Any, request: Any, is_retracted: bool = False) -> Observer:
         """A request enters the queue, or is turned away at its door."""
@@ -146,14 +110,12 @@ class Hooks(CacheHooks):
             if before.running:
                 recorder.prefetch("retract", request.rid)
                 before.running = False
-        attempt = self._entering = recorder.begin_attempt(request)
+        attempt = self._entering = recorder.begin_attempt(request, self._watch.attempt_of(request.rid))
         self._again = again
         yield
         self._announce()
-        turned_away = all(one is not request for one in reversed(scheduler.waiting_queue))
-        if attempt.queued and turned_away and scheduler.disaggregation_mode.value == "null":
+        if attempt.queued and self._watch.turned_away(scheduler, request):
             self._abort(attempt)
-        self._abort_why = "client"
 
     def _announce(self) -> None:
         """Write the ``enqueue`` that is due: late, as upstream resets a retracted request's budget first."""
@@ -162,18 +124,6 @@ class Hooks(CacheHooks):
             request = attempt.request
             tokens = len(request.origin_input_ids)
             self._recorder.prefetch("enqueue", request.rid, tokens=tokens, again=self._again)
-
-    def abort_on_queued_limit(self, *_: Any, **__: Any) -> Observer:
-        """Whoever is aborted in here is aborted by the queue limit."""
-        self._abort_why = "queue_limit"
-        turned_away = yield
-        self._abort_why = "queue_limit" if turned_away else "client"
-
-    def set_or_validate_priority(self, *_: Any, **__: Any) -> Observer:
-        """A newcomer whose priority is refused is aborted by its caller."""
-        allowed = yield
-        if not allowed:
-            self._abort_why = "priority"
 
     def pause_generation(self, *_: Any, **__: Any) -> Observer:
         """What is queued again in here was paused."""
@@ -199,7 +149,6 @@ class Hooks(CacheHooks):
             if attempt is not None and attempt.queued:
                 attempt.running = True
                 self._leave(attempt, "admit", tokens=int(request.storage_hit_length))
-                self._recorder.left(attempt, Stay.RUNNING, "admit")
 
     def result_comes(self, _scheduler: Any, batch: Any, *_: Any, **__: Any) -> list[Any]:
         """The requests of a batch that has run."""
@@ -215,12 +164,10 @@ class Hooks(CacheHooks):
 
     def _end(self, attempt: Attempt) -> None:
         self._recorder.prefetch("finish", attempt.request.rid)
-        self._recorder.left(attempt, Stay.GONE, "finish")
         self._recorder.retire(attempt.request.rid)
 
     def _abort(self, attempt: Attempt) -> None:
-        self._leave(attempt, "abort", why=self._abort_why)
-        self._recorder.left(attempt, Stay.GONE, f"abort ({self._abort_why})")
+        self._leave(attempt, "abort", why=self._watch.reason(attempt.request.rid))
         self._recorder.retire(attempt.request.rid)
 
     def _leave(self, attempt: Attempt, event: str, **members: object) -> None:
@@ -277,43 +224,47 @@ class Hooks(CacheHooks):
             return "in_flight"
         return "rate_limited" if tree.cache_controller.prefetch_rate_limited() else "aux_alloc"
 
-    def sweep(self, *_: Any, **__: Any) -> Observer:
+    def sweep_begins(self, scheduler: Any, *_: Any, **__: Any) -> tuple[Any, tuple[str, ...]] | None:
         """Questions asked in here are re-issues of the sweep."""
+        if not scheduler.waiting_queue:
+            return None
         self._sweeping, self._cause = True, "sweep"
-        try:
-            yield
-        finally:
-            self._sweeping, self._cause = False, "issue"
-            consumed, self._consumed = self._consumed, []
-        for rid in consumed:
-            self._recorder.prefetch("sweep", rid, facts={"head_exempt": False})
+        if self._version != "0.5.19":
+            return scheduler, ()
+        return scheduler, tuple(scheduler.tree_cache._storage_prefetch_missed_rids)
 
-    def pop_miss(self, _tree: Any, rid: str) -> Observer:
-        """0.5.19: the sweep consumes a marker; told when the sweep is over, as counting starts only then."""
-        found = yield
-        if found:
-            self._consumed.append(rid)
+    def sweep_ends(self, noted: tuple[Any, tuple[str, ...]], _result: Any) -> None:
+        """0.5.19: markers that it consumed are told when it is over, as counting starts only then."""
+        self._sweeping, self._cause = False, "issue"
+        scheduler, missed = noted
+        for rid in sorted(missed):
+            if rid not in scheduler.tree_cache._storage_prefetch_missed_rids:
+                self._recorder.prefetch("sweep", rid, facts={"head_exempt": False})
 
     def pop_ready(self, retries: Any, waiting_queue: Any, *_: Any, **__: Any) -> Observer:
         """0.5.20+: one sweep; markers that it consumes or drops without asking again."""
-        before = {rid: (retry.due_step, retry.immediate) for rid, retry in retries._pending.items()}
-        head = waiting_queue[0].rid if before and waiting_queue else None
+        pending, step, head = retries._pending, retries._step + 1, waiting_queue[0].rid
+        before = [
+            (rid, retry.due_step, retry.immediate)
+            for rid, retry in pending.items()
+            if rid == head or retry.due_step is None or retry.due_step <= step
+        ]
         ready = yield
-        if not before:
-            return
         asked_again = {request.rid for request, _ in ready}
-        for request in waiting_queue:
-            rid = request.rid
-            if rid not in before or rid in asked_again:
+        told = []
+        for rid, due_step, immediate in before:
+            retry = pending.get(rid)
+            if rid in asked_again or (retry is not None and retry.due_step == due_step):
                 continue
-            retry = retries._pending.get(rid)
-            due_step, immediate = before[rid]
-            if retry is None or (due_step is None and retry.due_step is not None):
-                # the head rule spares an immediate marker: that one has no budget left
-                dropped_at_head = rid == head and retry is None and not immediate
-                if retry is None and not dropped_at_head:
-                    self._spent_out(rid)
-                self._recorder.prefetch("sweep", rid, facts={"head_exempt": dropped_at_head})
+            # the head rule spares an immediate marker: that one has no budget left
+            told.append((rid, retry is None, rid == head and retry is None and not immediate))
+        if len(told) > 1:
+            places = {request.rid: place for place, request in enumerate(waiting_queue)}
+            told = sorted((one for one in told if one[0] in places), key=lambda one: places[one[0]])
+        for rid, dropped, at_head in told:
+            if dropped and not at_head:
+                self._spent_out(rid)
+            self._recorder.prefetch("sweep", rid, facts={"head_exempt": at_head})
 
     def retry_prefetch(self, *_: Any, **__: Any) -> Observer:
         """A re-issue outside the sweep is the admission-time question."""
@@ -347,8 +298,7 @@ class Hooks(CacheHooks):
         """The stop policy ends a wait: what is in flight goes on as an orphan."""
         key, operation = polled
         view = self._recorder.view
-        self._keeper.polled(key, operation, ready)
-        if not ready or view is None or not self._recorder.heard:
+        if not ready or view is None:
             return
         expired = bool(getattr(operation, "deadline_expired", False))
         if operation.host_indices is None:
@@ -357,7 +307,7 @@ class Hooks(CacheHooks):
             return
         hold = view.hold(key)
         usable = int(hold.num_tokens) if hold is not None else view.loaded_tokens(key)
-        if usable:
+        if usable or hold is not None:
             number = self._recorder.orphan(operation)
             self._recorder.prefetch("expire" if expired else "cut", rid_of(key), op=number, tokens=usable)
         else:
@@ -376,21 +326,23 @@ class Hooks(CacheHooks):
             self._end(attempt)
 
 
-def _queued(scheduler: Any, *_: Any, **__: Any) -> bool:
-    return bool(scheduler.waiting_queue)
-
-
-def _pending(
-    tree: Any, n_storage_hit: Any = None, n_ack_prefetch: Any = None, n_backup: Any = None, *_: Any, **__: Any
-) -> bool:
-    pipeline = getattr(tree, "buffer_pipeline", None)
-    if n_storage_hit or n_ack_prefetch or n_backup or (pipeline is not None and pipeline.pending_hit_allocs):
-        return True
-    if None not in (n_storage_hit, n_ack_prefetch, n_backup):
+def _due(retries: Any, waiting_queue: Any, *_: Any, **__: Any) -> bool:
+    """Whether a sweep changes any marker."""
+    pending = retries._pending
+    if not pending or not waiting_queue:
         return False
+    if waiting_queue[0].rid in pending:
+        return True
+    step = retries._step + 1
+    return any(retry.due_step is None or retry.due_step <= step for retry in pending.values())
+
+
+def _answers(tree: Any, n_storage_hit: Any = None, n_ack_prefetch: Any = None, *_: Any, **__: Any) -> bool:
+    """Whether a drain meets an operation of a request."""
+    pipeline = getattr(tree, "buffer_pipeline", None)
+    if n_storage_hit or n_ack_prefetch or (pipeline is not None and pipeline.pending_hit_allocs):
+        return True
     controller = tree.cache_controller
-    return bool(
-        controller.prefetch_hit_queue.queue
-        or controller.ack_prefetch_queue.queue
-        or controller.ack_backup_queue.queue
+    return (n_storage_hit is None and bool(controller.prefetch_hit_queue.queue)) or (
+        n_ack_prefetch is None and bool(controller.ack_prefetch_queue.queue)
     )

@@ -1,4 +1,4 @@
-"""Lay out the real SGLang for machines without a GPU: ``python -m hicache_fsm.sglang.install``.
+"""Lay out the real SGLang for machines without a GPU: ``python -m hicache_fsm.sglang.install [VERSION ...]``.
 
 The folder (``.sglang`` by default) holds ``env``, one light virtual environment shared by every
 SGLang version, and one folder per version with nothing but that version's wheel, so that a version is
@@ -20,7 +20,10 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-VERSIONS = ("0.5.19", "0.5.23")
+VERSIONS = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
+"""The SGLang versions that this harness knows."""
+DEFAULT_VERSIONS = ("0.5.19", "0.5.23")
+"""Those laid out where none is named: the oldest and the newest."""
 TORCH = "torch==2.13.0"
 STAMP = ".complete.json"
 ENTRY_POINT = "[sglang.srt.plugins]\nhicache_fsm = hicache_fsm.sglang.plugin:register\n"
@@ -29,12 +32,24 @@ PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 """The folder that has to be importable for ``import hicache_fsm``: a checkout or a site-packages."""
 IN_CHECKOUT = (PACKAGE_ROOT / "pyproject.toml").is_file()
 DEFAULT_ROOT = (PACKAGE_ROOT if IN_CHECKOUT else Path.cwd()) / ".sglang"
-MEND = "make sglang" if IN_CHECKOUT else "python -m hicache_fsm.sglang.install"
-"""The command that lays everything out."""
+COMMAND = "python -m hicache_fsm.sglang.install"
 
 
 class InstallError(Exception):
     """A part could not be laid out; the message is one line and says which and why."""
+
+
+def check_known(version: str) -> None:
+    """Raises ``ValueError`` for a version that this harness does not know."""
+    if version not in VERSIONS:
+        raise ValueError(f"unknown SGLang version {version}: this harness knows {', '.join(VERSIONS)}")
+
+
+def mend(version: str) -> str:
+    """The command that lays a version out."""
+    if version not in DEFAULT_VERSIONS:
+        return f"{COMMAND} {version}"
+    return "make sglang" if IN_CHECKOUT else COMMAND
 
 
 def env_python(root: Path) -> Path:
@@ -112,11 +127,13 @@ def install_version(root: Path, version: str) -> bool:
     return True
 
 
-def install(root: Path, versions: Sequence[str] = VERSIONS) -> list[str]:
-    """Lay out everything below ``root``; the parts that had to be made. Raises ``InstallError``."""
-    unknown = [version for version in versions if version not in VERSIONS]
-    if unknown:
-        raise InstallError(f"unknown SGLang version {unknown[0]}: this harness knows {', '.join(VERSIONS)}")
+def install(root: Path, versions: Sequence[str] = DEFAULT_VERSIONS) -> list[str]:
+    """Lay out ``versions`` and what they share below ``root``; the parts that had to be made.
+
+    Raises ``ValueError`` for an unknown version, before anything is made, and ``InstallError``.
+    """
+    for version in versions:
+        check_known(version)
     root.mkdir(parents=True, exist_ok=True)
     made = ["env"] if install_env(root) else []
     return made + [version for version in versions if install_version(root, version)]
@@ -128,11 +145,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m hicache_fsm.sglang.install", description=__doc__.split("\n")[0]
     )
     parser.add_argument("--dir", type=Path, default=DEFAULT_ROOT, help="where to put it (default: .sglang)")
-    parser.add_argument("--versions", nargs="+", default=list(VERSIONS), metavar="V", help="SGLang versions")
+    parser.add_argument(
+        "versions",
+        nargs="*",
+        default=list(DEFAULT_VERSIONS),
+        metavar="VERSION",
+        help=f"{', '.join(VERSIONS)} (default: {', '.join(DEFAULT_VERSIONS)})",
+    )
     options = parser.parse_args(argv)
     try:
         made = install(options.dir.resolve(), options.versions)
-    except (InstallError, OSError, subprocess.CalledProcessError) as error:
+    except (ValueError, InstallError, OSError, subprocess.CalledProcessError) as error:
         print(f"sglang harness: {error}", file=sys.stderr)
         return 2
     print(f"sglang harness: {'made ' + ', '.join(made) if made else 'complete'} in {options.dir}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import enforce
 from .audit import Auditor
-from .ledger import Kind, Ledger, Record, Stay, invariant_of, total
+from .kinds import Kind, invariant_of, total
+from .ledger import Ledger, Note, Record
 from .modes import InvariantViolation, Mode, Options
 from .sink import Audit, Finding, Repair, Sink, Totals
 from .view import FILED, EngineView, key_of
@@ -19,6 +20,9 @@ LOGGER = logging.getLogger(__name__)
 Mend = Callable[[], None]
 TOTALS = (Kind.PINNED, Kind.OCCUPANCY)
 """Kinds that the engine counts as a whole, apart from who holds them."""
+TOTALS_EVERY = 8
+"""Judgements between two that compare the totals, where not each pass has one."""
+UNSEEN = "an exit that no hook saw"
 
 
 class Keeper:
@@ -30,6 +34,10 @@ class Keeper:
     def __init__(self, options: Options, sinks: Sequence[Sink] = ()) -> None:
         self.options = options
         self.ledger: Ledger | None = None
+        self.notes: list[Note] = []
+        """What hooks append to; the ledger empties it."""
+        self.now = 0
+        """Scheduling passes begun."""
         self.findings: Counter[str] = Counter()
         self.repairs: Counter[Kind] = Counter()
         self.audits = 0
@@ -39,158 +47,129 @@ class Keeper:
         """Whether a pass has begun and not ended, as it stays when the engine raises."""
         self.history: Callable[[str], Sequence[str]] = lambda rid: ()
         """The newest events of a request, for a violation."""
+        self.lost: Callable[[str], object] = lambda rid: None
+        """Hears of a request whose exit no hook saw."""
         self._sinks = tuple(sinks)
         self._auditor: Auditor | None = None
         self._reported: list[tuple[Finding, Mend | None]] = []
-        self._now = 0
+        self._due = 0
+        """The pass after which there may be something to do."""
+        self._judgements = 0
         self._audited_at_rest = False
 
     def attach(self, view: EngineView) -> None:
         """Begin the books of an engine that has just been built."""
-        self.ledger = Ledger(view)
+        self.notes.clear()
+        self.ledger = Ledger(view, self.notes)
         self._auditor = Auditor(self.ledger)
 
-    # ---- what hooks call with their arguments
+    # ---- what hooks tell
 
-    def touch_key(self, _owner: Any, key: Hashable, *_: Any, **__: Any) -> None:
-        """A method whose first argument is a key or a request id."""
+    def enter(self, request: Any) -> None:
+        """An attempt is about to be queued."""
         if self.ledger is not None:
-            self.ledger.touch(key)
+            if request.rid in self.ledger.records:
+                # what an earlier attempt of the id left behind must not pass to this one unseen
+                self._handle(self.ledger.settle_id(request.rid, self.now))
+            self.ledger.enter(key_of(request))
 
-    def touch_marker(self, retries: Any, rid: str, *_: Any, **__: Any) -> None:
-        """0.5.20+: a method that takes a marker down, and is called whether there is one or not."""
-        if self.ledger is not None and rid in retries._pending:
-            self.ledger.touch(rid)
-
-    def touch_operation(self, _owner: Any, operation: Any, *_: Any, **__: Any) -> None:
-        """A method that ends a prefetch, given its operation."""
-        if self.ledger is not None:
-            self.ledger.note_read(operation)
-            self.ledger.touch(self.ledger.view.key_of_operation(operation))
-
-    def touch_leaving(self, _owner: Any, key: Hashable, *_: Any, **__: Any) -> None:
-        """A method that ends whatever is filed under a key."""
-        if self.ledger is not None:
-            self.ledger.note_read(self.ledger.view.live_operation(key))
-            self.ledger.touch(key)
-
-    def touch_credit(self, tree: Any, key: Hashable, *_: Any, **__: Any) -> None:
-        """A method that the admission scan calls for every request that is ready, loaded or not."""
-        if self.ledger is not None and self.ledger.view.collects(tree, key):
-            self.ledger.touch(key)
-
-    def polled(self, key: Hashable, operation: Any, ready: bool) -> None:
-        """The admission scan has asked whether a prefetch is over, as it does on every pass."""
-        if self.ledger is None:
-            return
-        if ready:
-            self.ledger.note_read(operation)
-            self.ledger.touch(key)
-        else:
-            self.ledger.touch_wait(key)
-
-    def touch_load(self, _owner: Any, params: Any, *_: Any, **__: Any) -> None:
-        """A method whose first argument carries the request."""
-        if self.ledger is not None:
-            self.ledger.expect_fill(key_of(params.req))
-
-    def touch_fill(self, _owner: Any, ack_id: int, *_: Any, **__: Any) -> None:
-        """A method whose first argument is the id of a copy in flight."""
-        if self.ledger is not None:
-            self.ledger.touch_fill(ack_id)
-
-    def answered(self, queue: Any, count: int | None) -> None:
-        """The first ``count`` operations of an answer queue, None for all, are about to be drained."""
-        if self.ledger is not None:
-            for operation in head(queue, count):
-                self.ledger.touch(self.ledger.view.key_of_operation(operation))
-
-    def acknowledged(self, operations: Iterable[Any]) -> None:
-        """Storage reads whose last acknowledgement has been drained."""
-        if self.ledger is not None:
-            for operation in operations:
-                self.ledger.acknowledged(operation)
+    def report(self, finding: Finding, mend: Mend | None = None) -> None:
+        """A finding of a hook; dealt with at the next judgement. ``mend`` is what ``enforce`` does."""
+        self._reported.append((finding, mend))
 
     def flushed(self) -> None:
         """The engine has replaced all its maps and emptied its pools."""
         if self.ledger is not None:
             self.ledger.in_flight.clear()
-            self.ledger.touch_all()
-
-    # ---- what the recorder tells
-
-    def enter(self, request: Any, attempt: int) -> None:
-        """An attempt is about to be queued."""
-        if self.ledger is not None:
-            key = key_of(request)
-            if key in self.ledger.records:
-                # what an earlier attempt of the id left behind must not pass to this one unseen
-                self.ledger.touch(key)
-                self._handle(self.ledger.settle(self._now))
-            self.ledger.enter(key, attempt)
-
-    def leave(self, request: Any, stay: Stay, exit_: str) -> None:
-        """An attempt has left the queue, or a running request its batch."""
-        if self.ledger is not None:
-            self.ledger.leave(key_of(request), stay, exit_, self._now)
-
-    def report(self, finding: Finding, mend: Mend | None = None) -> None:
-        """A finding of a hook; dealt with when the next pass begins. ``mend`` is what ``enforce`` does."""
-        self._reported.append((finding, mend))
+            self.ledger.note_all(self.now)
 
     # ---- passes
 
-    def pass_over(self, now: int, unseen: Callable[[], Iterable[Any]]) -> None:
-        """Deal with all that happened in pass ``now``, which is over, and since.
+    def pass_begins(self, *_: Any, **__: Any) -> bool:
+        """Begin a pass; where it is due, deal first with all that happened before it.
 
-        ``unseen`` lists the requests that the recorder believes queued and the engine does not know. Raises
-        ``InvariantViolation`` in strict mode.
+        Raises ``InvariantViolation`` in strict mode.
         """
+        if self.now >= self._due:
+            self._wake()
+        self.now += 1
+        self.in_pass = True
+        return True
+
+    def pass_ends(self, _began: bool, _plan: Any) -> None:
+        """The engine knows what to run."""
+        self.in_pass = False
+
+    def _wake(self) -> None:
+        patience, period = self.options.patience, self.options.audit_passes
+        self._due = self.now + patience
         if self.ledger is None:
             return
-        self._now = now
-        if not self.ledger.quiet or self._reported:
-            self._audited_at_rest = False
-            self._deal()
+        if self._reported or not self.ledger.quiet:
+            self._judge()
+        if period:
+            if self.now and self.now % period == 0:
+                self.audit("period")
+            self._due = min(self._due, self.now - self.now % period + period)
+
+    def change(self, options: Options) -> None:
+        """Go on with other settings."""
+        self.options, self._due = options, 0
+
+    def _judge(self) -> None:
+        self._audited_at_rest = False
+        self._judgements += 1
+        self._deal(totals=self.options.patience == 1 or self._judgements % TOTALS_EVERY == 0)
+        self._tell_totals()
+
+    def _tell_totals(self) -> None:
+        if self._sinks:
+            totals = self.totals()
             for sink in self._sinks:
-                sink.totals(now, self.totals())
-        period = self.options.audit_passes
-        if period and now and now % period == 0:
-            self.audit("period", unseen)
-        self._now = now + 1
+                sink.totals(self.now, totals)
 
-    @property
-    def rested(self) -> bool:
-        """Whether an engine at rest was audited and nothing has changed since, or there is none."""
-        return self.ledger is None or (self._audited_at_rest and self.ledger.quiet)
-
-    def idle(self, unseen: Callable[[], Iterable[Any]]) -> None:
+    def idle(self, *_: Any, **__: Any) -> None:
         """The engine found nothing to do: audit it once per rest."""
-        if self.ledger is None or self.rested:
+        if self.ledger is None or (self._audited_at_rest and self.ledger.quiet):
             return
-        if self.ledger.view.at_rest:
-            self.audit("idle", unseen)
+        view = self.ledger.view
+        if not view.scheduler.waiting_queue and view.at_rest:
+            self.audit("idle")
             self._audited_at_rest = True
 
-    def audit(self, why: str, unseen: Callable[[], Iterable[Any]]) -> Audit:
+    def audit(self, why: str) -> Audit:
         """Compare the books with every structure of the engine. Raises ``InvariantViolation`` in strict mode."""
         assert self.ledger is not None
         assert self._auditor is not None
         began = time.perf_counter()
-        for request in unseen():
-            self.ledger.leave(key_of(request), Stay.GONE, "an exit that no hook saw", self._now)
-        self.ledger.touch_all()
-        found = [*self.ledger.settle(self._now), *self._auditor.run(self._now)]
+        for record in self._unseen():
+            self.ledger.leave(record.rid, UNSEEN, self.now)
+            self.lost(record.rid)
+        self.ledger.note_all(self.now)
+        found = [*self.ledger.settle(self.now), *self._auditor.run(self.now)]
         reported, self._reported = self._reported, []
         found += [finding for finding, _ in reported]
-        audit = Audit(self._now, why, tuple(found), time.perf_counter() - began)
+        audit = Audit(self.now, why, tuple(found), time.perf_counter() - began)
         self.audits += 1
         self._handle(found, {id(finding): mend for finding, mend in reported})
         if self.options.mode is Mode.ENFORCE:
             self._repair_all()
+        self._tell_totals()
         for sink in self._sinks:
             sink.audit(audit)
         return audit
+
+    def _unseen(self) -> list[Record]:
+        """Attempts believed queued that the engine has in no queue and no batch.
+
+        Where disaggregation has queues of its own, none is ever called unseen.
+        """
+        assert self.ledger is not None
+        view = self.ledger.view
+        if view.scheduler.disaggregation_mode.value != "null":
+            return []
+        known = {key_of(request) for request in view.requests()}
+        return [record for record in self.ledger.queued() if record.key not in known]
 
     def leftovers(self) -> list[str]:
         """What is held now and may not be, one line each; for the end of a run."""
@@ -198,7 +177,7 @@ class Keeper:
             return []
         lines = [
             f"{record.name}: {kind} {record.held[kind]} since pass {record.since[kind]}"
-            for record in self.ledger.records.values()
+            for record in self.ledger.all()
             for kind in record.leftovers()
         ]
         lines += [
@@ -225,9 +204,9 @@ class Keeper:
 
     # ---- dealing with it
 
-    def _deal(self) -> None:
+    def _deal(self, *, totals: bool) -> None:
         assert self.ledger is not None
-        found = self.ledger.settle(self._now)
+        found = self.ledger.settle(self.now, totals=totals)
         reported, self._reported = self._reported, []
         found += [finding for finding, _ in reported]
         if found:
@@ -265,7 +244,7 @@ class Keeper:
     def _repair_all(self) -> None:
         """Whatever is left over, told long ago or not: an earlier repair may have failed."""
         assert self.ledger is not None
-        for record in list(self.ledger.records.values()):
+        for record in self.ledger.all():
             if any(invariant_of(kind) not in self.options.allow for kind in record.leftovers()):
                 self._give_back(record)
         if "conservation" not in self.options.allow:
@@ -275,7 +254,7 @@ class Keeper:
 
     def _give_back(self, record: Record) -> None:
         assert self.ledger is not None
-        for kind, amount in enforce.give_back(self.ledger, record, self._now):
+        for kind, amount in enforce.give_back(self.ledger, record, self.now):
             self._repaired(kind, record.rid, record.attempt, amount)
 
     def _mend_total(self, kind: Kind) -> None:
@@ -291,7 +270,7 @@ class Keeper:
     def _repaired(self, kind: Kind, rid: str | None, attempt: int | None, amount: int) -> None:
         self.repairs[kind] += 1
         whose = "" if rid is None else f" of {rid}" if attempt is None else f" of {rid} attempt {attempt}"
-        repair = Repair(kind, self._now, rid, attempt, amount, enforce.DONE[kind].format(amount) + whose)
+        repair = Repair(kind, self.now, rid, attempt, amount, enforce.DONE[kind].format(amount) + whose)
         LOGGER.warning("hicache-fsm repair: %s", repair)
         for sink in self._sinks:
             sink.repair(repair)
@@ -308,7 +287,7 @@ class Keeper:
             return
         lost = len(pages) - stored_pages
         message = f"{lost} pages of pool {pool} are believed stored after a write that failed"
-        finding = total("belief-evidence", Kind.BELIEF, lost, self._now, message)
+        finding = total("belief-evidence", Kind.BELIEF, lost, self.now, message)
         alone = view.ranks == 1
         self.report(
             finding, (lambda: enforce.lower_beliefs(view, pool, pages, stored_pages)) if alone else None
@@ -323,7 +302,7 @@ class Keeper:
         if not (pages := view.believed_pages()):
             return
         message = f"{pages} pages are still believed stored after their storage was detached"
-        finding = total("belief-evidence", Kind.BELIEF, pages, self._now, message)
+        finding = total("belief-evidence", Kind.BELIEF, pages, self.now, message)
         self.report(finding, lambda: enforce.forget_beliefs(view))
 
 

@@ -1,86 +1,58 @@
-"""Who owns what in a live engine, kept in step with what the hooks touch.
+"""Who owns what in a live engine, kept in step with what the hooks note.
 
-A hook only notes the key it is about; ``settle`` then reads what the engine files under each noted key, so a
-pass costs in proportion to what changed and not to what is queued. Totals that the engine keeps itself are
-compared after each settling: they differ if something changed that no hook saw.
+A hook only appends a note of the key it is about. ``settle`` then reads what the engine files under the noted keys,
+once however often they were noted, so the cost follows what changed and not what is queued: of whoever has left the
+queue at each judgement, of whoever is in it only where the totals are compared with what the engine counts itself.
+They differ if something changed that no hook saw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
+from .kinds import IN_TOKENS, Kind, invariant_of, total
 from .sink import Finding
 from .view import FILED, EngineView, rid_of
 
-
-class Kind(StrEnum):
-    """What can be owned. The first eight are filed under a request, the others belong to the engine."""
-
-    MARKER = "marker"
-    """An armed re-issue."""
-    ENTRY = "entry"
-    """A prefetch in flight, in tokens asked."""
-    PIN = "pin"
-    """A lock on the device anchor, in tokens."""
-    CONTEXT = "context"
-    """The prefix that a fetched span is spliced to."""
-    WAIT = "wait"
-    """A wait budget of the timeout policy."""
-    HOLD = "hold"
-    """A staged hold, in tokens."""
-    CREDIT = "credit"
-    """Tokens loaded from storage that admission has not collected."""
-    FILL = "fill"
-    """A copy from a hold to the device in flight, in tokens."""
-    OCCUPANCY = "occupancy"
-    """Host tokens counted against prefetches."""
-    PINNED = "pinned"
-    """Tokens that all pins together are counted with."""
-    HOST_PAGES = "host_pages"
-    """Host memory, in tokens."""
-    DEVICE = "device"
-    """Device memory or locks on it, in tokens."""
-    BELIEF = "belief"
-    """Pages believed stored, against the evidence."""
+PAST = 65_536
+"""Request ids whose last attempt is remembered once it is clean; older ones start from attempt 0 again."""
+Note = tuple[Hashable, tuple[str, ...], int]
+"""A key or request id whose holdings may have changed, the kinds it may have got, and the pass."""
+SUSPECTS = 4
+"""Attempts that a finding about a total names."""
+NOBODY: frozenset[Any] = frozenset()
 
 
-class Stay(StrEnum):
-    """Where the owner is."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    GONE = "gone"
-
-
-IN_TOKENS = frozenset({Kind.ENTRY, Kind.PIN, Kind.HOLD, Kind.CREDIT, Kind.FILL})
-
-
-def invariant_of(kind: Kind) -> str:
-    """The invariant that a leftover of a kind breaks."""
-    return {Kind.MARKER: "marker-owned", Kind.PIN: "pin-owned"}.get(kind, "no-residue")
+UNCOUNTED = FILED.index(Kind.WAIT)
+"""The admission scan opens wait budgets on any pass, and no hook follows it there: they are read with their owner."""
 
 
 @dataclass(slots=True)
 class Record:
-    """One owner: the newest attempt of a key. ``since`` and ``left_pass`` are passes."""
+    """One owner: an attempt, or a key of which none was seen. ``since`` and ``left_pass`` are passes."""
 
     key: Hashable
     rid: str
     attempt: int | None = None
-    stay: Stay = Stay.GONE
+    queued: bool = False
+    """Whether it is in the waiting queue: only then may it hold anything but a copy in flight."""
     exit: str | None = None
     left_pass: int | None = None
-    held: dict[str, int] = field(default_factory=dict)
+    held: Mapping[str, int] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
+    """By kind; one that was noted and not yet read is in here too."""
     occupied: int = 0
     """Host tokens counted against prefetches on its behalf."""
-    fills: set[int] = field(default_factory=set)
+    fills: frozenset[int] = NOBODY
     """Acknowledgement ids of its copies in flight."""
-    told: set[str] = field(default_factory=set)
+    told: frozenset[str] = NOBODY
     """What has been reported since its owner left."""
+    older: Record | None = None
+    """The attempt before it of the same request id, if that left something under a key of its own."""
+    noted: bool = False
+    """Whether it is to be read."""
 
     @property
     def name(self) -> str:
@@ -89,18 +61,23 @@ class Record:
 
     def leftovers(self) -> list[Kind]:
         """What it holds and may not."""
-        if self.stay is Stay.QUEUED or not self.held:
+        if self.queued or not self.held:
             return []
         # a copy ends by its own acknowledgement, whatever becomes of the request
         return [Kind(kind) for kind in self.held if kind != "fill"]
 
 
 class Ledger:
-    """The books of one engine. All methods belong to the scheduler's thread."""
+    """The books of one engine. All methods belong to the scheduler's thread.
 
-    def __init__(self, view: EngineView) -> None:
+    ``notes`` is the list that hooks append to; it is emptied here.
+    """
+
+    def __init__(self, view: EngineView, notes: list[Note]) -> None:
         self.view = view
-        self.records: dict[Hashable, Record] = {}
+        self._notes = notes
+        self.records: dict[str, Record] = {}
+        """The newest of each request id that is queued, was noted, or holds something."""
         self.resyncs = 0
         """How often a total showed a change that no hook had seen."""
         self.counts: dict[str, int] = dict.fromkeys(FILED, 0)
@@ -109,168 +86,231 @@ class Ledger:
         self.occupied_tokens = 0
         self.in_flight: dict[int, Any] = {}
         """Storage reads that go on although their prefetch is over, by id: they own the pages not yet read."""
-        self._touched: list[Hashable] = []
-        self.touch: Callable[[Hashable], None] = self._touched.append
-        """What is filed under a key, or under a request id, may have changed; hashing waits for ``settle``."""
-        self._keys: dict[str, list[Hashable]] = {}
+        self._left: list[Record] = []
+        """What to judge: noted, and not queued."""
+        self._moved: list[Record] = []
+        """What to read where totals are compared: noted while it was queued."""
+        self._past: dict[str, tuple[int, str | None, int | None]] = {}
+        """Attempt, exit and its pass of those that came and went clean."""
         self._fill_keys: dict[int, Hashable] = {}
         self._totals = (0, 0, False)
         """As judged last: surplus of pinned and of occupied tokens, whether the pins are over their cap."""
         self._drift: dict[Kind, int] = {Kind.PINNED: 0, Kind.OCCUPANCY: 0}
-        self._changed: list[Record] = []
+        self._suspects: list[Record] = []
+        """The first that changed since totals were compared."""
         self._gap: list[int] = []
         self._cap_told = False
 
+    # ---- attempts
+
+    def enter(self, key: Hashable) -> Record:
+        """An attempt enters the queue; settle what an earlier one left first, or it passes to this one."""
+        rid = rid_of(key)
+        before = self.records.get(rid)
+        number = self._past.pop(rid, (-1,))[0] if before is None else before.attempt
+        number = 0 if number is None else number + 1
+        if before is not None and before.key == key:
+            record = before
+            record.attempt, record.queued, record.exit, record.left_pass = number, True, None, None
+            record.told = NOBODY
+        else:
+            record = self.records[rid] = Record(key, rid, number, queued=True)
+            if before is not None and (before.held or before.fills):
+                record.older = before
+        record.noted = True
+        self._moved.append(record)
+        return record
+
+    def leave(self, rid: str, exit_: str, now: int) -> None:
+        """An attempt leaves the queue; nothing where none of that id is queued."""
+        record = self.records.get(rid)
+        if record is not None and record.queued:
+            record.queued = False
+            record.exit, record.left_pass = exit_, now
+            record.noted = True
+            self._left.append(record)
+
+    def queued(self) -> list[Record]:
+        """Every attempt believed to be in the queue."""
+        return [record for record in self.records.values() if record.queued]
+
+    def of(self, rid: str) -> list[Record]:
+        """The records of a request id, the newest first."""
+        found, record = [], self.records.get(rid)
+        while record is not None:
+            found.append(record)
+            record = record.older
+        return found
+
+    def all(self) -> list[Record]:
+        """Every record."""
+        return [record for rid in self.records for record in self.of(rid)]
+
+    def _record(self, key: Hashable) -> Record:
+        """The record of a key, or of the newest attempt where the key is a request id."""
+        rid = rid_of(key)
+        newest = self.records.get(rid)
+        if newest is None:
+            number, exit_, left = self._past.pop(rid, (None, None, None))
+            newest = self.records[rid] = Record(key, rid, number, exit=exit_, left_pass=left)
+        if newest.key is key or isinstance(key, str):
+            return newest
+        record = newest
+        while record.key != key:
+            if record.older is None:
+                record.older = Record(key, rid)
+            record = record.older
+        return record
+
+    def _forget(self, record: Record) -> None:
+        newest = self.records[record.rid]
+        if newest is not record:
+            while newest.older is not record:
+                assert newest.older is not None
+                newest = newest.older
+            newest.older = record.older
+        elif record.older is None:
+            del self.records[record.rid]
+            if record.attempt is not None:
+                self._past[record.rid] = (record.attempt, record.exit, record.left_pass)
+                if len(self._past) > PAST:
+                    del self._past[next(iter(self._past))]
+
     # ---- noting
 
-    def expect_fill(self, key: Hashable) -> None:
+    def _post(self) -> None:
+        """Look up what the notes are about, and date the kinds that it may have got."""
+        records = self.records
+        for key, kinds, now in self._notes:
+            # most keys are those of the newest attempt, found by the id without hashing the handle
+            plain = type(key) is str
+            record = records.get(key if plain else key.rid)  # type: ignore[attr-defined, arg-type]
+            if record is None or (record.key is not key and not plain):
+                record = self._record(key)
+            for kind in kinds:
+                if kind not in record.held:
+                    record.since[kind] = now
+            if not record.noted:
+                record.noted = True
+                (self._moved if record.queued else self._left).append(record)
+        self._notes.clear()
+
+    def expect_fill(self, key: Hashable, now: int) -> None:
         """The hold of a key may be about to become a copy to the device."""
-        self.touch(key)
+        self._notes.append((key, ("fill",), now))
         hold = self.view.hold(key)
         if hold is not None:
             self._note_fill(self._record(key), self.view.fill_id(hold))
 
     def _note_fill(self, record: Record, ack_id: int) -> None:
-        record.fills.add(ack_id)
-        self._fill_keys[ack_id] = record.key
+        if ack_id not in record.fills:
+            record.fills |= {ack_id}
+            self._fill_keys[ack_id] = record.key
 
-    def touch_wait(self, key: Hashable) -> None:
-        """A wait budget may have been opened for a key."""
-        if self.view.waits_for(key):
-            record = self.records.get(key)
-            if record is None or Kind.WAIT not in record.held:
-                self.touch(key)
+    def note_fill(self, ack_id: int, now: int) -> None:
+        """A copy to the device may have ended."""
+        key = self._fill_keys.get(ack_id)
+        if key is not None:
+            self._notes.append((key, (), now))
 
     def note_read(self, operation: Any) -> None:
         """A prefetch is about to end: its operation keeps what it has not yet acknowledged."""
         if operation is not None and operation.host_indices is not None:
             self.in_flight[operation.id] = operation
 
-    def touch_fill(self, ack_id: int) -> None:
-        """A copy to the device may have ended."""
-        key = self._fill_keys.get(ack_id)
-        if key is not None:
-            self.touch(key)
-
-    def touch_all(self) -> None:
-        """The engine's maps were replaced or walked."""
-        self._touched += self.records
-        self._touched += self.view.filed_keys()
-
-    def acknowledged(self, operation: Any) -> None:
-        """A storage read was acknowledged for the last time: it owns nothing any more."""
-        self.in_flight.pop(operation.id, None)
-        self.touch(self.view.key_of_operation(operation))
-
-    def enter(self, key: Hashable, attempt: int) -> None:
-        """An attempt enters the queue; settle what an earlier one left first, or it passes to this one."""
-        record = self._record(key)
-        record.attempt, record.stay = attempt, Stay.QUEUED
-        record.exit = record.left_pass = None
-        record.told.clear()
-        self.touch(key)
-
-    def of(self, rid: str) -> list[Record]:
-        """The records of a request id, one a key."""
-        return [self.records[key] for key in self._keys.get(rid, ())]
-
-    def leave(self, key: Hashable, stay: Stay, exit_: str, now: int) -> None:
-        """An attempt leaves the queue or the batch."""
-        record = self._record(key)
-        if record.stay is Stay.QUEUED or record.exit is None:
-            record.exit, record.left_pass = exit_, now
-        record.stay = stay
-        self.touch(key)
-
-    def _record(self, key: Hashable) -> Record:
-        record = self.records.get(key)
-        if record is None:
-            record = self.records[key] = Record(key, rid_of(key))
-            self._keys.setdefault(record.rid, []).append(key)
-        return record
+    def note_all(self, now: int) -> None:
+        """The engine's maps were replaced, or are to be walked."""
+        keys = (*(record.key for record in self.all()), *self.view.filed_keys())
+        self._notes += [(key, (), now) for key in keys]
 
     # ---- settling
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing was touched since the last settling."""
-        return not self._touched
+        """Whether nothing was noted since the last settling."""
+        return not (self._notes or self._left or self._moved)
 
-    def settle(self, now: int) -> list[Finding]:
-        """Read what was touched and judge it, and the totals: what is new and wrong."""
-        self._changed = []
-        found = self._settle_touched(now)
+    def settle(self, now: int, *, totals: bool = True) -> list[Finding]:
+        """Read whoever was noted and has left, and judge it: what is new and wrong.
+
+        With ``totals`` read whoever else was noted too, and judge what the engine counts itself.
+        """
+        self._post()
+        if not totals:
+            return self._settle_left(now)
+        found = self._settle_all(now)
         gap = self._count_gap()
         if gap and gap != self._gap:
             self.resyncs += 1
-            self.touch_all()
-            found += self._settle_touched(now)
+            self.note_all(now)
+            self._post()
+            found += self._settle_all(now)
             gap = self._count_gap()
         self._gap = gap
         pinned, cap, occupied = self.view.totals()
-        totals = (pinned - self.pinned_tokens, occupied - self.occupied_tokens, pinned > cap)
-        if totals != self._totals:
-            self._totals = totals
+        surpluses = (pinned - self.pinned_tokens, occupied - self.occupied_tokens, pinned > cap)
+        if surpluses != self._totals:
+            self._totals = surpluses
             found += self._judge_totals(now)
+        self._suspects.clear()
         return found
 
-    def _settle_touched(self, now: int) -> list[Finding]:
+    def settle_id(self, rid: str, now: int) -> list[Finding]:
+        """Read and judge one request id alone; what is noted stays noted."""
+        self._post()
         found: list[Finding] = []
-        for record in self._touched_records():
+        for record in self.of(rid):
             self._sync(record, now)
-            if record.stay is not Stay.QUEUED:
+            found += self._judge(record, now)
+        return found
+
+    def _settle_all(self, now: int) -> list[Finding]:
+        moved, self._moved = self._moved, []
+        self._left += moved
+        return self._settle_left(now)
+
+    def _settle_left(self, now: int) -> list[Finding]:
+        found: list[Finding] = []
+        left, self._left = self._left, []
+        for record in left:
+            if not record.noted:
+                continue
+            record.noted = False
+            self._sync(record, now)
+            if not record.queued:
                 if record.held:
                     found += self._judge(record, now)
-                elif record.stay is Stay.GONE:
+                elif not record.fills:
                     self._forget(record)
         return found
 
-    def _touched_records(self) -> Iterable[Record]:
-        """Each once, and touched no more: a request id stands for every key that carries it."""
-        # a key is mostly touched as the same object, whose identity costs less than its hash
-        touched = {id(key): key for key in self._touched}
-        self._touched.clear()
-        records: dict[int, Record] = {}
-        for one in touched.values():
-            keys = self._keys.get(one) if isinstance(one, str) else None
-            for key in (one,) if keys is None else keys:
-                record = self.records.get(key) or self._record(key)
-                records[id(record)] = record
-        return records.values()
-
-    def read(self, record: Record, now: int) -> dict[str, int]:
+    def read(self, record: Record, now: int) -> Mapping[str, int]:
         """What a record holds at this moment."""
         self._sync(record, now)
         return record.held
 
-    def _forget(self, record: Record) -> None:
-        del self.records[record.key]
-        keys = self._keys[record.rid]
-        keys.remove(record.key)
-        if not keys:
-            del self._keys[record.rid]
-
     def _sync(self, record: Record, now: int) -> None:
         before = record.held
         held, occupied = self.view.holdings(record.key, record.rid)
-        if "marker" in held and self._keys[record.rid][-1] is not record.key:
+        if "marker" in held and self.records.get(record.rid) is not record:
             del held["marker"]  # filed under the request id: it is the newest attempt's
         if record.fills or "hold" in held:
             occupied += self._sync_fills(record, held)
         if held == before and occupied == record.occupied:
             return
-        self._changed.append(record)
+        if len(self._suspects) < SUSPECTS:
+            self._suspects.append(record)
         self.pinned_tokens += held.get("pin", 0) - before.get("pin", 0)
         self.occupied_tokens += occupied - record.occupied
         for kind in held:
             if kind not in before:
                 self.counts[kind] += 1
-                record.since[kind] = now
+                record.since.setdefault(kind, now)
         for kind in before:
             if kind not in held:
                 self.counts[kind] -= 1
                 record.since.pop(kind, None)
-                record.told.discard(kind)
+                record.told -= {kind}
         record.held, record.occupied = held, occupied
 
     def _sync_fills(self, record: Record, held: dict[str, int]) -> int:
@@ -279,19 +319,20 @@ class Ledger:
         if hold is not None:
             self._note_fill(record, view.fill_id(hold))
         occupied = 0
-        for ack_id in tuple(record.fills):
+        for ack_id in record.fills:
             fill = view.fill(ack_id)
             if fill is not None:
                 held["fill"] = held.get("fill", 0) + int(fill.num_tokens)
                 occupied += int(fill.occupied_tokens)
             elif hold is None or view.fill_id(hold) != ack_id:
-                record.fills.discard(ack_id)
+                record.fills -= {ack_id}
                 self._fill_keys.pop(ack_id, None)
         return occupied
 
     def _count_gap(self) -> list[int]:
         """By how much each count of the engine differs from the books; empty where none does."""
         engine, books = self.view.counts(), list(self.counts.values())
+        engine[UNCOUNTED] = books[UNCOUNTED]
         return [] if engine == books else [had - has for had, has in zip(engine, books, strict=True)]
 
     # ---- judging
@@ -299,14 +340,15 @@ class Ledger:
     def _judge(self, record: Record, now: int) -> Iterator[Finding]:
         for kind in record.leftovers():
             if kind not in record.told:
-                record.told.add(kind)
+                record.told |= {kind}
                 yield self._leftover(record, kind, now)
 
-    @staticmethod
-    def _leftover(record: Record, kind: Kind, now: int) -> Finding:
+    def _leftover(self, record: Record, kind: Kind, now: int) -> Finding:
         amount, since = record.held[kind], record.since[kind]
         article = "an" if kind is Kind.ENTRY else "a"
         size = f" of {amount} tokens" if kind in IN_TOKENS else ""
+        if kind in (Kind.ENTRY, Kind.HOLD):
+            size += self.view.beside(record.key)
         if record.exit is None:
             left = "no attempt of that id was seen"
         else:
@@ -349,23 +391,7 @@ class Ledger:
             else (self.view.occupied_tokens, self.occupied_tokens)
         )
         message = f"{counted} tokens counted as {kind}, {owned} owned"
-        suspects = [record.name for record in self._changed[:4]]
+        suspects = [record.name for record in self._suspects]
         if suspects:
-            message += f"; changed in this pass: {', '.join(suspects)}"
+            message += f"; changed meanwhile: {', '.join(suspects)}"
         return total("conservation", kind, surplus, now, message)
-
-
-def total(invariant: str, kind: Kind, amount: int, now: int, message: str) -> Finding:
-    """A finding about the engine as a whole."""
-    return Finding(
-        invariant=invariant,
-        kind=kind,
-        pass_=now,
-        rid=None,
-        attempt=None,
-        amount=amount,
-        since_pass=now,
-        left_pass=None,
-        exit=None,
-        message=message,
-    )

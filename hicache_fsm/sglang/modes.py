@@ -14,10 +14,15 @@ MODE = "HICACHE_FSM_MODE"
 LOG = "HICACHE_FSM_LOG"
 METRICS = "HICACHE_FSM_METRICS"
 AUDIT_PASSES = "HICACHE_FSM_AUDIT_PASSES"
+EVERY = "HICACHE_FSM_EVERY"
 ALLOW = "HICACHE_FSM_ALLOW"
 RETRIES = "HICACHE_FSM_RETRIES"
-VARIABLES = (MODE, LOG, METRICS, AUDIT_PASSES, ALLOW, RETRIES)
+RANKS = "HICACHE_FSM_RANKS"
+RANKS_TIMEOUT = "HICACHE_FSM_RANKS_TIMEOUT"
+VARIABLES = (MODE, LOG, METRICS, AUDIT_PASSES, EVERY, ALLOW, RETRIES, RANKS, RANKS_TIMEOUT)
 """All variables that the plugin reads."""
+EVERY_PASSES = 16
+"""Passes between two judgements where nothing else is asked for."""
 FALSE = ("", "0", "false", "no", "off")
 
 
@@ -55,19 +60,37 @@ class InvariantViolation(Exception):  # noqa: N818 - the design's name
 class Options:
     """The plugin's settings.
 
-    ``audit_passes`` is the distance between two full audits in scheduling passes, 0 for none but the idle
-    ones. ``allow`` names invariants whose findings are only logged in ``strict`` and left alone by ``enforce``.
+    ``every`` is how many passes a change may wait for its judgement, which covers all changes since the last one;
+    ``strict`` judges on each pass. ``audit_passes`` is the distance between two full audits in scheduling passes,
+    0 for none but the idle ones. ``allow`` names invariants whose findings are only logged in ``strict`` and left
+    alone by ``enforce``.
+    ``ranks`` is the distance between two comparisons of the ranks' decisions in scheduling passes, 0 for none;
+    a rank that does not come to one is waited for ``ranks_timeout`` seconds.
     """
 
     mode: Mode = Mode.OFF
     log: Path | None = None
     metrics: bool = False
+    every: int = EVERY_PASSES
     audit_passes: int = 0
     allow: frozenset[str] = frozenset()
+    ranks: int = 0
+    ranks_timeout: int = 60
+
+    @property
+    def patience(self) -> int:
+        """Passes from a change to its judgement."""
+        return 1 if self.mode is Mode.STRICT else self.every
 
     def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"{EVERY}={self.every}: passes between two judgements, 1 or more")
         if self.audit_passes < 0:
             raise ValueError(f"{AUDIT_PASSES}={self.audit_passes}: passes between two audits, 0 or more")
+        if self.ranks < 0:
+            raise ValueError(f"{RANKS}={self.ranks}: passes between two comparisons of ranks, 0 or more")
+        if self.ranks_timeout < 1:
+            raise ValueError(f"{RANKS_TIMEOUT}={self.ranks_timeout}: seconds, 1 or more")
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
@@ -75,22 +98,36 @@ class Options:
         log = environment.get(LOG)
         metrics = environment.get(METRICS, "").lower() not in FALSE
         asked = environment.get(MODE)
+        passes = _number(
+            environment, AUDIT_PASSES, 0, "passes between two audits, a whole number, 0 for none"
+        )
+        ranks = _number(
+            environment, RANKS, 0, "passes between two comparisons of ranks, a whole number, 0 for none"
+        )
         if asked is None or not asked.strip():
-            mode = Mode.OBSERVE if log or metrics else Mode.OFF
+            mode = Mode.OBSERVE if log or metrics or ranks else Mode.OFF
         else:
             mode = mode_named(asked)
-        passes = environment.get(AUDIT_PASSES) or "0"
-        if not passes.isdecimal():
-            raise ValueError(
-                f"{AUDIT_PASSES}={passes}: passes between two audits, a whole number, 0 for none"
-            )
+        every = _number(
+            environment, EVERY, EVERY_PASSES, "passes between two judgements, a whole number, 1 or more"
+        )
         return cls(
             mode=mode,
             log=Path(log) if log else None,
             metrics=metrics,
-            audit_passes=int(passes),
+            every=every,
+            audit_passes=passes,
             allow=allowed(environment.get(ALLOW, "")),
+            ranks=ranks,
+            ranks_timeout=_number(environment, RANKS_TIMEOUT, 60, "seconds, a whole number"),
         )
+
+
+def _number(environment: Mapping[str, str], name: str, default: int, meaning: str) -> int:
+    given = environment.get(name, "").strip()
+    if given and not given.isdecimal():
+        raise ValueError(f"{name}={given}: {meaning}")
+    return int(given) if given else default
 
 
 def allowed(names: str) -> frozenset[str]:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .modes import RETRIES, Mode, Options, mode_named
+from .modes import EVERY_PASSES, RETRIES, Mode, Options, mode_named
 
 if TYPE_CHECKING:
     from .assembly import Plugin
@@ -45,15 +45,19 @@ def install(
     mode: str = Mode.OBSERVE,
     *,
     log: Path | None = None,
+    every: int = EVERY_PASSES,
     audit_passes: int = 0,
     allow: Sequence[str] = (),
     sinks: Sequence[Sink] = (),
+    ranks: int = 0,
 ) -> Plugin | None:
     """As ``register``, from arguments: call it before SGLang's ``load_plugins``. None for mode ``off``.
 
-    Raises ``ValueError`` for an unknown mode or a negative ``audit_passes``.
+    Raises ``ValueError`` for an unknown mode or a negative number.
     """
-    options = Options(mode_named(mode), log, audit_passes=audit_passes, allow=frozenset(allow))
+    options = Options(
+        mode_named(mode), log, every=every, audit_passes=audit_passes, allow=frozenset(allow), ranks=ranks
+    )
     return None if options.mode is Mode.OFF else _register(options, sinks)
 
 
@@ -80,11 +84,16 @@ def _register(options: Options, sinks: Sequence[Sink]) -> Plugin:
     from sglang.version import __version__
 
     from .assembly import Plugin
+    from .lockstep import Lockstep
 
-    plugin = Plugin(options, __version__, sinks)
+    lockstep = Lockstep.asked(options)
+    plugin = Plugin(options, __version__, sinks if lockstep is None else [*sinks, lockstep])
+    plugin.lockstep = lockstep
     for target, hook in plugin.around().items():
         HookRegistry.register(target, hook, HookType.AROUND)
-    for target, hook in plugin.before().items():
+    for target, hook in plugin.before():
         HookRegistry.register(target, hook, HookType.BEFORE)
+    if lockstep is not None:
+        lockstep.register(HookRegistry, HookType, plugin.keeper, plugin.guard)
     atexit.register(plugin.close)
     return plugin

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from .install import DEFAULT_ROOT, MEND, STAMP, VERSIONS, env_python
+from .install import DEFAULT_ROOT, STAMP, check_known, env_python, mend
 from .modes import LOG
 from .run import STRICT_EXIT, STRICT_TOLD
 
@@ -37,11 +37,10 @@ class StrictError(RunError):
 
 def require(version: str, root: Path = DEFAULT_ROOT) -> None:
     """Raises ``ValueError`` for an unknown version, ``HarnessMissingError`` for one not installed."""
-    if version not in VERSIONS:
-        raise ValueError(f"unknown SGLang version {version}: this harness knows {', '.join(VERSIONS)}")
+    check_known(version)
     for part in ("env", version):
         if not (root / part / STAMP).exists():
-            raise HarnessMissingError(f"{root / part} is missing or incomplete: run `{MEND}`")
+            raise HarnessMissingError(f"{root / part} is missing or incomplete: run `{mend(version)}`")
 
 
 def child_environment(

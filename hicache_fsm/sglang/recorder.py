@@ -15,14 +15,10 @@ from typing import Any
 
 from hicache_fsm.runtime.log import EventLog
 
-from .keeper import Keeper
-from .ledger import Stay
 from .sink import Sink
 from .view import EngineView, key_of, operation_key, rid_of
 
 LOGGER = logging.getLogger(__name__)
-REMEMBERED = 65_536
-"""Request ids whose attempt number outlives the request; older ones start from 0 again."""
 HISTORY = 24
 """Newest events kept of each attempt, and of the ``PAST`` attempts that ended last."""
 PAST = 512
@@ -58,27 +54,17 @@ class Operation:
 class Recorder:
     """State of one recording. All methods belong to the scheduler's thread.
 
-    ``path`` None writes no log; ``keeper`` hears of attempts that come and go. ``remembers`` False keeps no
-    history of an attempt where there is neither a log nor a sink.
+    ``path`` None writes no log: then sinks hear, and each attempt keeps its history. The log is written every
+    ``every`` passes.
     """
 
-    def __init__(
-        self,
-        path: Path | None,
-        keeper: Keeper | None = None,
-        sinks: Sequence[Sink] = (),
-        *,
-        remembers: bool = True,
-    ) -> None:
-        self.heard = remembers or path is not None or bool(sinks)
-        """Whether anyone wants events: else only who comes, goes and owns matters."""
+    def __init__(self, path: Path | None, sinks: Sequence[Sink] = (), every: int = 1) -> None:
         self._path = path
-        self._keeper = keeper
+        self._every = every
         self._sinks = tuple(sinks)
         self._log: EventLog | None = None
         self._view: EngineView | None = None
         self._attempts: dict[str, Attempt] = {}
-        self._ended: dict[str, int] = {}
         self._past: dict[str, deque[Told]] = {}
         self._operations: dict[int, Operation] = {}
         self._issued = 0
@@ -93,14 +79,9 @@ class Recorder:
         """The engine, once there is one to record."""
         return self._view
 
-    def attach(self, scheduler: Any, version: str) -> None:
-        """Start with a scheduler just built; without HiCache storage nothing is recorded.
-
-        A log that cannot be written costs the log and nothing else.
-        """
-        if not getattr(scheduler, "enable_hicache_storage", False):
-            return
-        self._view = view = EngineView(scheduler)
+    def attach(self, view: EngineView, version: str) -> None:
+        """Start with an engine just built. A log that cannot be written costs the log and nothing else."""
+        self._view = view
         header = view.header(version)
         if self._path is not None:
             path = self._path if view.ranks == 1 else self._path.with_suffix(f".rank{header['rank']}.jsonl")
@@ -112,9 +93,6 @@ class Recorder:
                 LOGGER.error("hicache-fsm writes no log, the engine runs on: %s", error)
         for sink in self._sinks:
             sink.engine(header)
-        if self._keeper is not None:
-            self._keeper.history = self.history
-            self._keeper.attach(view)
 
     def close(self, *, finished: bool = True) -> None:
         """End the log, if one was begun, and with ``finished`` write its trailer."""
@@ -127,27 +105,29 @@ class Recorder:
             log.trailer(self.now, idle=idle, residue=self._view.residue())
         log.close()
 
+    def begin_pass(self) -> None:
+        """Count the pass; write what was told before, every so many passes: a crash costs at most that."""
+        self.now += 1
+        if self.now % self._every == 0:
+            self.flush()
+
     def flush(self) -> None:
-        """Write the lines of the pass that is over: a crash of the process costs at most one pass."""
+        """Write what was told up to now."""
         if self._log is not None:
             self._log.flush()
 
     def write(self, machine: str, event: str, **members: object) -> None:
         """One event; members that are None are left out."""
-        if self._log is None and not self._sinks:
-            return
-        kept = {name: value for name, value in members.items() if value is not None}
         if self._log is not None:
-            body = {"pass": self.now, "machine": machine, "event": event, **kept}
-            self._log.line(ENCODE(body)[1:-1])
-        for sink in self._sinks:
+            self._log.note((_spell, self.now, machine, event, members))
+        if self._sinks:
+            kept = {name: value for name, value in members.items() if value is not None}
             rid = kept.get("rid")
-            sink.transition(self.now, machine, event, None if rid is None else str(rid), kept)
+            for sink in self._sinks:
+                sink.transition(self.now, machine, event, None if rid is None else str(rid), kept)
 
     def prefetch(self, event: str, rid: str, **members: object) -> None:
         """One event of an attempt; the log gets what the engine shows right now with it."""
-        if not self.heard:
-            return
         attempt = self._attempts.get(rid)
         if attempt is None or self._view is None:
             return
@@ -164,40 +144,18 @@ class Recorder:
 
     # ---- attempts and operations
 
-    def begin_attempt(self, request: Any) -> Attempt:
-        """A request enters the queue: its next attempt number, from 0."""
-        before = self._attempts.get(request.rid)
-        last = self._ended.pop(request.rid, -1) if before is None else before.number
-        if self._keeper is not None:
-            self._keeper.enter(request, last + 1)
-        attempt = self._attempts[request.rid] = Attempt(last + 1, request)
+    def begin_attempt(self, request: Any, number: int = 0) -> Attempt:
+        """A request enters the queue for the ``number``th time, counted from 0."""
+        attempt = self._attempts[request.rid] = Attempt(number, request)
         return attempt
 
     def retire(self, rid: str) -> None:
-        """A request is over: keep its attempt number, let go of the request."""
+        """A request is over: let go of it, keep its history for a while."""
         attempt = self._attempts.pop(rid, None)
         if attempt is not None:
-            _remember(self._ended, rid, attempt.number, REMEMBERED)
-            _remember(self._past, rid, attempt.history, PAST)
-
-    def left(self, attempt: Attempt, stay: Stay, exit_: str) -> None:
-        """An attempt has left the queue or the batch: it may hold no more than ``stay`` allows."""
-        if self._keeper is not None:
-            self._keeper.leave(attempt.request, stay, exit_)
-
-    def unseen(self) -> list[Any]:
-        """Requests believed queued that the engine has in no queue and no batch; they are let go.
-
-        Where disaggregation has queues of its own, none is ever called unseen.
-        """
-        if self._view is None or self._view.scheduler.disaggregation_mode.value != "null":
-            return []
-        known = {id(request) for request in self._view.requests()}
-        waiting = [attempt for attempt in self._attempts.values() if attempt.queued]
-        gone = [attempt for attempt in waiting if id(attempt.request) not in known]
-        for attempt in gone:
-            self.retire(attempt.request.rid)
-        return [attempt.request for attempt in gone]
+            self._past[rid] = attempt.history
+            if len(self._past) > PAST:
+                del self._past[next(iter(self._past))]
 
     def attempt(self, rid: str) -> Attempt | None:
         """The attempt of a request id that is queued or running, or None."""
@@ -250,7 +208,10 @@ class Recorder:
         return None if self._view is None else self._view.live_operation(key_of(request))
 
 
-def _remember(table: dict[str, Any], rid: str, value: Any, most: int) -> None:
-    table[rid] = value
-    if len(table) > most:
-        del table[next(iter(table))]
+def _spell(seq: int, told: tuple[Any, ...]) -> str:
+    _, now, machine, event, members = told
+    body = {"seq": seq, "pass": now, "machine": machine, "event": event}
+    for name, value in members.items():
+        if value is not None:
+            body[name] = value
+    return ENCODE(body) + "\n"

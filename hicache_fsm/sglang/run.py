@@ -47,6 +47,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--policy", default="wait_complete", choices=["wait_complete", "best_effort", "timeout"]
     )
+    parser.add_argument(
+        "--layout", default="dense", choices=["dense", "swa", "mamba"], help="pools beside the KV pool"
+    )
+    parser.add_argument("--window-tokens", type=int, default=32, help="window of the layout swa, in tokens")
+    parser.add_argument(
+        "--window-share", type=float, default=0.5, help="window pool as a share of the device pool"
+    )
     parser.add_argument("--page-size", type=int, default=1, help="tokens a page")
     parser.add_argument("--pool-tokens", type=int, default=1024, help="device pool in tokens")
     parser.add_argument("--chunk-tokens", type=int, default=512, help="prefill chunk in tokens")
@@ -94,6 +101,9 @@ def settings_of(options: argparse.Namespace) -> EngineSettings:
         mode=options.mode,
         storage=options.storage,
         policy=options.policy,
+        layout=options.layout,
+        window_tokens=options.window_tokens,
+        window_share=options.window_share,
         page_size=options.page_size,
         pool_tokens=options.pool_tokens,
         host_ratio=options.host_ratio,
@@ -107,8 +117,13 @@ def settings_of(options: argparse.Namespace) -> EngineSettings:
     )
 
 
-def _log_to_stdout() -> None:
-    """SGLang warns of each model that it cannot import: of warnings, only this package's are shown."""
+def log_to_stdout(*, quiet: bool) -> None:
+    """SGLang warns of each model that it cannot import: of warnings, only this package's are shown.
+
+    ``quiet``: of SGLang's own lines none, as it logs a traceback for each planted storage error.
+    """
+    if quiet:
+        logging.getLogger("sglang").setLevel(logging.CRITICAL)
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.ERROR, handlers=[handler])
@@ -143,9 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "SGLANG_TEST_RETRACT": "1",
             "SGLANG_TEST_RETRACT_INTERVAL": str(settings.retract_interval),
         }
-    _log_to_stdout()
-    if faults.share:
-        logging.getLogger("sglang").setLevel(logging.CRITICAL)  # it logs a traceback for each planted error
+    log_to_stdout(quiet=bool(faults.share))
     return _play(options, settings, sessions, faults)
 
 

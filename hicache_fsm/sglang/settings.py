@@ -6,11 +6,13 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
-from .install import VERSIONS
+from .install import check_known
+from .releases import survives_errors
 
 Mode = Literal["buffer_only", "cache"]
 Storage = Literal["sim", "file"]
 Policy = Literal["wait_complete", "best_effort", "timeout"]
+Layout = Literal["dense", "swa", "mamba"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class FaultPlan:
 
 
 def survivable_faults(version: str) -> tuple[str, ...]:
-    """The faults that an engine of ``version`` lives through: in 0.5.19 a call that raises ends its thread."""
-    return tuple(fault for fault in FAULTS if version != "0.5.19" or fault != "error")
+    """The faults that an engine of ``version`` lives through: before 0.5.22 a call that raises ends its thread."""
+    return tuple(fault for fault in FAULTS if fault != "error" or survives_errors(version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +89,25 @@ class EngineSettings:
     retry_attempts: int = 2
     retract_interval: int = 0
     """Force a decode retraction every so many decode steps; 0 never."""
+    layout: Layout = "dense"
+    """``swa``: the model's first layer sees a window, and its tokens live in a pool of their own; ``mamba``: it
+    keeps a state, which lives in a pool of states."""
+    window_tokens: int = 32
+    window_share: float = 0.5
+    """Size of the window pool as a share of ``pool_tokens``."""
+    states: int = 24
+    """Size of the pool of states, one for each running request and each node that has one."""
+    heads: int = 2
+    """Attention heads of the model: at least one a rank of tensor parallelism."""
     latency: IoLatency | None = IoLatency()
     """None: storage answers in its own time, which makes the run depend on the machine."""
 
     def __post_init__(self) -> None:
-        if self.version not in VERSIONS:
+        check_known(self.version)
+        if self.window_tokens < 1 or not 0 < self.window_share <= 1 or self.states < 1:
             raise ValueError(
-                f"unknown SGLang version {self.version}: this harness knows {', '.join(VERSIONS)}"
+                f"a window of {self.window_tokens} tokens in {self.window_share} of the pool and {self.states} states:"
+                " at least one token, a share from 0 to 1, at least one state"
             )
         if self.page_size < 1 or self.context_tokens % self.page_size:
             raise ValueError(

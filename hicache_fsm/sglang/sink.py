@@ -13,7 +13,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the whole engine holds, as it counts itself, at the end of one pass."""
+    """What the whole engine holds, as it counts itself, between two passes."""
 
     queued: int
     """Attempts in the waiting queue."""
@@ -40,7 +40,7 @@ class Finding:
     invariant: str
     """Id of ``spec/invariants.toml``: ``no-residue``, ``marker-owned``, ``pin-owned``, ``conservation``, ..."""
     kind: str
-    """What is held: a value of ``hicache_fsm.sglang.ledger.Kind``."""
+    """What is held: a value of ``hicache_fsm.sglang.kinds.Kind``."""
     pass_: int
     """The pass in which it was found."""
     rid: str | None
@@ -109,7 +109,7 @@ class Sink(Protocol):
         """
 
     def totals(self, pass_: int, totals: Totals) -> None:
-        """At the end of a pass, if anything changed since the last call."""
+        """At a judgement or an audit, if anything changed since the last one (``HICACHE_FSM_EVERY``)."""
 
     def violation(self, finding: Finding) -> None:
         """A new finding; each is told once."""

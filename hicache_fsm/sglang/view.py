@@ -6,12 +6,15 @@ Every read is plain attribute access on the scheduler's thread; nothing here cha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
+from . import releases
+from .sides import beside
+
 FILED = ("marker", "entry", "wait", "credit", "pin", "context", "hold", "fill")
-"""What the engine files under a key, by the names of ``ledger.Kind``."""
+"""What the engine files under a key, by the names of ``kinds.Kind``."""
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -32,15 +35,6 @@ def operation_key(operation: Any) -> Any:
     return operation.request_id if handle is None else handle
 
 
-@dataclass(frozen=True, slots=True)
-class HostNode:
-    """A tree node as far as host memory goes; ``host_indices`` are host slots, or None."""
-
-    name: str
-    host_indices: Any
-    host_locks: int
-
-
 class EngineView:
     """One scheduler's cache, as the recorder sees it."""
 
@@ -52,6 +46,7 @@ class EngineView:
         self.pipeline: Any = getattr(self.tree, "buffer_pipeline", None)
         self._retries = hasattr(self.tree, "storage_prefetch_retries")
         self._budgets = hasattr(self.tree, "_storage_prefetch_wait")
+        self._counts_by_operation = "operation" in signature(self.tree._prefetch_occupied_span).parameters
 
     @property
     def buffer_mode(self) -> bool:
@@ -70,6 +65,14 @@ class EngineView:
     def hold(self, key: Any) -> Any:
         """The staged hold of a key, or None."""
         return None if self.pipeline is None else self.pipeline.staged_prefetches.get(key)
+
+    def beside(self, key: Any) -> str:
+        """What a message adds of a prefetch or a hold that has host slots of pools beside the KV pool."""
+        entry, hold = self.entry(key), self.hold(key)
+        transfers = [] if hold is None else list(hold.aux_xfers)
+        for parts in ({} if entry is None else entry.comp_xfers or {}).values():
+            transfers += parts
+        return "".join(f" and {len(slots)} slots of pool {pool}" for pool, slots in beside(transfers))
 
     def loaded_tokens(self, key: Any) -> int:
         """Tokens credited to a key since its last admission scan."""
@@ -142,7 +145,7 @@ class EngineView:
         return held, occupied
 
     def _occupied_by(self, entry: Any) -> int:
-        if self._retries:
+        if self._counts_by_operation:
             return int(
                 self.tree._prefetch_occupied_span(
                     entry.prefetch_key, entry.host_indices, operation=entry.operation
@@ -233,19 +236,6 @@ class EngineView:
 
     # ---- what an audit reads
 
-    def host_pool(self) -> Any:
-        """The KV pool in host memory."""
-        group = self.controller.mem_pool_host
-        anchor = getattr(group, "anchor_entry", None)
-        return group if anchor is None else anchor.host_pool
-
-    def tree_nodes(self) -> Iterator[HostNode]:
-        """All nodes, where the tree is the Python one; nothing where it is compiled and cannot be walked."""
-        collect = getattr(self.tree.tree_core, "_collect_all_nodes", None)
-        for node in () if collect is None else collect():
-            base = node.component_data[0]
-            yield HostNode(str(node.id), base.host_value, int(base.host_lock_ref))
-
     @property
     def all_host_owners_known(self) -> bool:
         """Whether every owner of a host slot can be listed now.
@@ -284,7 +274,7 @@ class EngineView:
 
     @property
     def hybrid(self) -> bool:
-        """Whether there are pools beside the KV pool, which the device audit does not cover."""
+        """Whether there are pools beside the KV pool."""
         return len(self.tree.tree_components) > 1
 
     def requests(self) -> Iterator[Any]:
@@ -370,11 +360,12 @@ class EngineView:
         scheduler, tree = self.scheduler, self.tree
         rank = getattr(tree, "tp_rank", None)
         group = getattr(tree, "tp_group", None)
+        profile, departures = releases.profile(version)
         members: dict[str, object] = {
             "source": "sglang",
             "version": version,
-            "profile": "seed" if version == "0.5.19" else "sglang-0.5.23",
-            "constants": {"interval": self.interval, "max_attempts": self.max_attempts},
+            "profile": profile,
+            "constants": {"interval": self.interval, "max_attempts": self.max_attempts, **departures},
             "mode": "buffer_only" if self.buffer_mode else "cache",
             "page_size": int(tree.page_size),
             "threshold_tokens": int(tree.prefetch_threshold),

@@ -237,6 +237,14 @@ def at_different_passes(rank: int, group: Any) -> dict[str, object]:
     return refused(lambda: comparison.passed(EVERY * (1 + rank)))
 
 
+def with_a_rank_that_withdraws(rank: int, group: Any) -> dict[str, object]:
+    comparison = RankComparison(RankDigest(), group, every=EVERY)
+    if rank == 1:
+        comparison.withdraw()
+    told = refused(lambda: comparison.passed(EVERY))
+    return told | {"again": comparison.passed(2 * EVERY)}
+
+
 def of_what_is_no_longer_kept(rank: int, group: Any) -> dict[str, object]:
     """Ranks differ from pass 1 on: once too many passes ago, and once with too many decisions since."""
 
@@ -296,6 +304,8 @@ def main() -> None:
             results[name] = run(name, rank, ranks, odd, folder, group)
         elif name == "passes":
             results[name] = at_different_passes(rank, group)
+        elif name == "withdraws":
+            results[name] = with_a_rank_that_withdraws(rank, group)
         elif name == "forgotten":
             results[name] = of_what_is_no_longer_kept(rank, group)
         elif name == "hangs":

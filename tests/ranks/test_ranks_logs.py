@@ -64,6 +64,8 @@ def test_equal_logs_exit_0_and_say_how_much_was_compared(tmp_path: Path) -> None
         ("prefetch", "issue", {"facts": {"asks": False}}),
         ("prefetch", "admit", {"rid": "another"}),
         ("pin", "pin", {"why": "cap_busy"}),
+        ("belief", "write", {"pages": 7}),
+        ("belief", "deny", {"pages": 7}),
     ],
 )
 def test_one_changed_decision_exits_1_and_is_named_by_file_and_line(
@@ -94,7 +96,7 @@ def test_a_decision_taken_a_pass_later_is_a_difference(tmp_path: Path) -> None:
 def test_what_each_rank_sees_in_its_own_cache_is_no_decision(tmp_path: Path) -> None:
     def own(lines: Lines) -> None:
         lines[event(lines, "node", "evict")]["tokens"] = 1
-        lines[event(lines, "belief", "deny")]["pages"] = 1
+        lines[event(lines, "belief", "stored")]["event"] = "write_failed"
         for line in lines:
             line.pop("seen", None)
 

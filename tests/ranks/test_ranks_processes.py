@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two(folder: Path) -> list[Told]:
-    return world(folder, 2, *RANK_SCENARIOS, "passes", "forgotten", "hangs", "dies")
+    return world(folder, 2, *RANK_SCENARIOS, "passes", "withdraws", "forgotten", "hangs", "dies")
 
 
 def same(told: list[Told], scenario: str) -> Mapping[str, Any]:
@@ -142,6 +142,12 @@ def test_a_lifecycle_and_its_log_have_the_same_digest(two: list[Told], folder: P
 def test_ranks_that_compare_at_different_passes_are_told_so(two: list[Told]) -> None:
     for rank in two:
         assert "rank 0 at pass 16, rank 1 at pass 32" in rank["passes"]["error"]
+
+
+def test_a_rank_that_has_nothing_to_compare_any_more_lets_no_other_wait(two: list[Told]) -> None:
+    for rank in two:
+        assert rank["withdraws"]["error"] == "rank 1 compares no more from pass 16 on"
+        assert rank["withdraws"]["again"] is None
 
 
 def test_a_difference_in_what_is_no_longer_kept_is_still_told(two: list[Told]) -> None:

@@ -58,17 +58,19 @@ def plugged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
 
 @pytest.fixture(scope="session")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """``planted(version)``: what `planted_leaks.py` saw, by plant; an engine that starts ``strict`` plays one."""
+    """``planted(version)``: what `planted_leaks.py` saw, by plant; an engine that starts ``strict`` plays one.
+
+    ``every`` is how many passes a judgement may be late.
+    """
 
     @functools.cache
-    def run(version: str, mode: str = "observe", *only: str) -> dict[str, Any]:
+    def run(version: str, mode: str = "observe", *only: str, every: int = 1) -> dict[str, Any]:
         try:
             require(version)
         except HarnessMissingError as missing:
             pytest.skip(str(missing))
-        environment = child_environment(
-            version, tmp_path_factory.mktemp("planted"), plugin={"HICACHE_FSM_MODE": mode}
-        )
+        plugin = {"HICACHE_FSM_MODE": mode, "HICACHE_FSM_EVERY": str(every)}
+        environment = child_environment(version, tmp_path_factory.mktemp("planted"), plugin=plugin)
         script = Path(__file__).with_name("planted_leaks.py")
         command = [str(env_python(DEFAULT_ROOT)), str(script), version, *only]
         done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)

@@ -55,11 +55,13 @@ def patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]
 class Bench:
     """One engine whose storage knows a prompt, and requests that are led to a stage."""
 
-    def __init__(self, version: str, folder: Path) -> None:
-        self.engine = SteppedScheduler(EngineSettings(version=version, pool_tokens=2048), folder)
+    def __init__(self, version: str, folder: Path, **settings: Any) -> None:
+        self.engine = SteppedScheduler(EngineSettings(version=version, pool_tokens=2048, **settings), folder)
         self.plugin = self.engine.scheduler.hicache_fsm
         self.tree = self.engine.scheduler.tree_cache
         self.pipeline = self.tree.buffer_pipeline
+        self.controller = self.tree.cache_controller
+        self.allocator = self.engine.scheduler.token_to_kv_pool_allocator
         self.stages = StageAborts(self.engine, 0.0, 0)
         self.base = list(range(3, 51))
         self.stored = [*self.base, *range(60, 160)]
@@ -234,7 +236,7 @@ def judge(bench: Bench, plant: str, heard: Warnings) -> dict[str, Any]:
     keeper = bench.plugin.keeper
 
     def play(mode: Mode) -> str | None:
-        keeper.options = dataclasses.replace(keeper.options, mode=mode)
+        keeper.change(dataclasses.replace(keeper.options, mode=mode))
         keeper.repairs.clear()
         heard.lines.clear()
         try:
@@ -246,7 +248,7 @@ def judge(bench: Bench, plant: str, heard: Warnings) -> dict[str, Any]:
         return None
 
     def mend() -> dict[str, int]:
-        keeper.options = dataclasses.replace(keeper.options, mode=Mode.ENFORCE)
+        keeper.change(dataclasses.replace(keeper.options, mode=Mode.ENFORCE))
         bench.settle()
         bench.plugin.audit()
         return {str(kind): count for kind, count in keeper.repairs.items()}
@@ -267,7 +269,7 @@ def judge(bench: Bench, plant: str, heard: Warnings) -> dict[str, Any]:
 def detach(bench: Bench, heard: Warnings) -> dict[str, Any]:
     """The storage is taken away, in enforce: the threads run free from here on."""
     keeper = bench.plugin.keeper
-    keeper.options = dataclasses.replace(keeper.options, mode=Mode.ENFORCE)
+    keeper.change(dataclasses.replace(keeper.options, mode=Mode.ENFORCE))
     heard.lines.clear()
     believed = keeper.ledger.view.believed_pages()
     bench.engine.clock.release_all()
@@ -280,17 +282,17 @@ def detach(bench: Bench, heard: Warnings) -> dict[str, Any]:
 def fault_of_the_plugin(bench: Bench, heard: Warnings) -> dict[str, Any]:
     """The plugin's own books break in the middle of a request."""
 
-    def broken(_key: Any) -> None:
+    def broken(*_: Any) -> None:
         raise KeyError("planted: the ledger is broken")
 
     heard.lines.clear()
     ledger, guard = bench.plugin.keeper.ledger, bench.plugin.guard
-    with patched(ledger, "touch", lambda _: broken):
+    with patched(ledger, "enter", lambda _: broken):
         rids = [bench.finish(bench.fresh(10), 4) for _ in range(2)]
     finished = [bench.engine.outputs[rid].finish for rid in rids]
     told = {"finished": finished, "told": list(heard.lines), "off": guard.failed}
     guard.failed = False
-    ledger.touch_all()
+    ledger.note_all(bench.plugin.keeper.now)
     return told
 
 

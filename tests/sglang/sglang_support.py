@@ -7,7 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from hicache_fsm.sglang.install import DEFAULT_VERSIONS
+from hicache_fsm.sglang.install import VERSIONS as KNOWN_VERSIONS
 from hicache_fsm.suite.protocol import Answer, Observed, Reply
+
+BETWEEN = tuple(
+    pytest.param(version, marks=pytest.mark.soak)
+    for version in KNOWN_VERSIONS
+    if version not in DEFAULT_VERSIONS
+)
+"""The versions that are laid out on demand: for `make soak`, and skipped where they are not."""
+VERSIONS = (*DEFAULT_VERSIONS, *BETWEEN)
+"""What a test of every version is parametrized with."""
+SINCE_0520 = (*BETWEEN, "0.5.23")
+"""What a test of every version that has handles and ``StoragePrefetchRetries`` is parametrized with."""
 
 
 @dataclass(frozen=True, slots=True)

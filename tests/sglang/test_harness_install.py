@@ -38,6 +38,15 @@ def test_everything_is_made_once(tmp_path: Path, pip_calls: list[str]) -> None:
     assert pip_calls == done
 
 
+def test_a_version_in_between_is_made_where_it_is_named(
+    tmp_path: Path, pip_calls: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install.install(tmp_path)
+    assert install.main(["--dir", str(tmp_path), "0.5.21", "0.5.23"]) == 0
+    assert capsys.readouterr().out == f"sglang harness: made 0.5.21 in {tmp_path}\n"
+    assert pip_calls[-1] == "sglang==0.5.21"
+
+
 def test_a_part_whose_install_was_interrupted_is_made_anew(tmp_path: Path, pip_calls: list[str]) -> None:
     install.install(tmp_path)
     (tmp_path / "0.5.19" / install.STAMP).unlink()
@@ -59,9 +68,11 @@ def test_changed_pins_make_the_environment_anew(
 def test_an_unknown_version_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert install.main(["--dir", str(tmp_path / "x"), "--versions", "0.4.0"]) == 2
+    assert install.main(["--dir", str(tmp_path / "x"), "0.5.23", "0.4.0"]) == 2
     error = capsys.readouterr().err
-    assert error == "sglang harness: unknown SGLang version 0.4.0: this harness knows 0.5.19, 0.5.23\n"
+    assert error == (
+        "sglang harness: unknown SGLang version 0.4.0: this harness knows 0.5.19, 0.5.20, 0.5.21, 0.5.22, 0.5.23\n"
+    )
     assert not (tmp_path / "x").exists()
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sglang_support import Played
+from sglang_support import VERSIONS, Played
 
-from hicache_fsm.sglang.install import VERSIONS
+from hicache_fsm.replay import judge_file
 from hicache_fsm.sglang.record import HarnessMissingError, record, require
+from hicache_fsm.spec import load_spec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow]
 Play = Callable[..., Played]
@@ -76,6 +77,27 @@ def test_the_log_is_numbered_without_a_gap_and_holds_no_tokens_and_no_text(play:
     for line in events:
         assert set(line) <= EVENT_FIELDS
         assert not any(isinstance(value, list) for value in line.values())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_log_holds_under_the_profile_that_it_names(play: Play, version: str) -> None:
+    log = play(version).log
+    assert log is not None
+    verdict = judge_file(load_spec(), log)
+    assert verdict.unexpected == []
+    assert verdict.closed
+    assert verdict.version == version
+
+
+@pytest.mark.soak
+def test_the_log_of_0520_does_not_hold_without_the_constant_that_it_names_40042(
+    play: Play, tmp_path: Path
+) -> None:
+    log = play("0.5.20").log
+    assert log is not None
+    path = tmp_path / "log.jsonl"
+    path.write_text(log.read_text().replace('"arms_too_short":true', '"arms_too_short":false'))
+    assert {violation.rule for violation in judge_file(load_spec(), path).unexpected} == {"marker-once"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -43,11 +43,14 @@ def test_every_variable_is_read() -> None:
             "HICACHE_FSM_LOG": "log.jsonl",
             "HICACHE_FSM_METRICS": "true",
             "HICACHE_FSM_AUDIT_PASSES": "500",
+            "HICACHE_FSM_EVERY": "8",
             "HICACHE_FSM_ALLOW": "belief-evidence, pin-cap",
         }
     )
     allow = frozenset({"belief-evidence", "pin-cap"})
-    assert options == Options(Mode.ENFORCE, Path("log.jsonl"), metrics=True, audit_passes=500, allow=allow)
+    assert options == Options(
+        Mode.ENFORCE, Path("log.jsonl"), metrics=True, every=8, audit_passes=500, allow=allow
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,8 @@ def test_every_variable_is_read() -> None:
         ("HICACHE_FSM_MODE", "strct", "off, observe, enforce, strict"),
         ("HICACHE_FSM_AUDIT_PASSES", "often", "a whole number"),
         ("HICACHE_FSM_AUDIT_PASSES", "-1", "a whole number"),
+        ("HICACHE_FSM_EVERY", "now", "a whole number"),
+        ("HICACHE_FSM_EVERY", "0", "1 or more"),
         ("HICACHE_FSM_RETRIES", "best", "recommended"),
         ("HICACHE_FSM_ALLOW", "no-residues", "no-residue"),
     ],
@@ -73,6 +78,11 @@ def test_a_wrong_setting_is_one_line_with_the_variable_and_the_mend_and_no_plugi
     assert f"{name}={value}" in line
     assert mend in line
     assert "\n" not in line
+
+
+def test_strict_judges_on_each_pass_whatever_is_asked_for() -> None:
+    assert Options.of({"HICACHE_FSM_MODE": "strict", "HICACHE_FSM_EVERY": "32"}).patience == 1
+    assert Options.of({"HICACHE_FSM_MODE": "enforce", "HICACHE_FSM_EVERY": "32"}).patience == 32
 
 
 def test_as_an_argument_an_unknown_mode_is_refused() -> None:
@@ -121,13 +131,13 @@ def test_a_fault_while_noting_a_key_is_told_once_and_the_engine_runs_on(
     def touch(*_: Any) -> None:
         raise KeyError("plugin")
 
-    def observer(_value: int) -> Observer:
-        yield
+    def after(_noted: Any, _result: Any) -> None:
+        pytest.fail("heard")
 
-    around, before = guard.around(observer, touch), guard.before(touch, "method")
+    pair, before = guard.pair(touch, after), guard.before(touch)
     with caplog.at_level(logging.ERROR):
-        assert [around(lambda value: value * 2, 21) for _ in range(3)] == [42, 42, 42]
-        assert before(1) is None
+        assert [pair(lambda value: value * 2, 21) for _ in range(3)] == [42, 42, 42]
+        before(1)
     assert len(caplog.records) == 1
     assert "the engine runs on" in caplog.text
 

@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 import pytest
 
+from hicache_fsm.sglang.assembly import Plugin
 from hicache_fsm.sglang.excerpt import excerpt
 from hicache_fsm.sglang.guard import Guard
 from hicache_fsm.sglang.hooks import Hooks
@@ -16,6 +17,7 @@ from hicache_fsm.sglang.install import DEFAULT_ROOT
 from hicache_fsm.sglang.keeper import Keeper
 from hicache_fsm.sglang.modes import Mode, Options
 from hicache_fsm.sglang.recorder import Recorder
+from hicache_fsm.sglang.watch import RETRIES, Watch
 
 pytestmark = pytest.mark.sglang
 INTERVAL, MAX_ATTEMPTS = 4, 2
@@ -45,11 +47,12 @@ def swept() -> Swept:
 
     def sweep(marker: str, spent: int) -> tuple[list[tuple[str, bool]], Recorder]:
         recorder, retries = Told(), found["StoragePrefetchRetries"]()
-        hooks = Hooks(recorder, Keeper(Options(Mode.OBSERVE)), "0.5.23")
+        hooks = Hooks(recorder, Watch(Keeper(Options(Mode.OBSERVE)), "0.5.23"), "0.5.23")
         request = SimpleNamespace(rid="r1", storage_prefetch_retry_attempts=spent)
         recorder.begin_attempt(request)
         getattr(retries, marker)("r1")
-        pop_ready = Guard().around(hooks.pop_ready)
+        target = f"{RETRIES}.pop_ready"
+        pop_ready = Guard().around(hooks.pop_ready, hooks.filters()[target])
         pop_ready(found["StoragePrefetchRetries"].pop_ready, retries, [request], INTERVAL, MAX_ATTEMPTS)
         assert not retries._pending
         return recorder.sweeps, recorder
@@ -78,7 +81,36 @@ def test_an_immediate_marker_with_budget_left_is_told_by_its_question(swept: Swe
     assert told == []
 
 
-def test_the_sweep_of_an_engine_that_nobody_listens_to_is_not_observed() -> None:
-    recorder = Recorder(None, remembers=False)
-    targets = Hooks(recorder, Keeper(Options(Mode.OBSERVE)), "0.5.23").targets()
-    assert not any(target.endswith(("pop_ready", "_evict", "_prefetch_kvcache")) for target in targets)
+def test_a_marker_that_waits_costs_a_sweep_nothing(swept: Swept) -> None:
+    waiting = SimpleNamespace(due_step=9, immediate=False)
+    retries = SimpleNamespace(_pending={"r2": waiting}, _step=3)
+    hooks = Hooks(Told(), Watch(Keeper(Options(Mode.OBSERVE)), "0.5.23"), "0.5.23")
+    matters = hooks.filters()[f"{RETRIES}.pop_ready"]
+    queue = [SimpleNamespace(rid="r1"), SimpleNamespace(rid="r2")]
+    assert not matters(retries, queue, INTERVAL, MAX_ATTEMPTS)
+    assert matters(retries, queue[1:], INTERVAL, MAX_ATTEMPTS)
+    waiting.due_step = 4
+    assert matters(retries, queue, INTERVAL, MAX_ATTEMPTS)
+
+
+@pytest.mark.parametrize(
+    ("mode", "tells"), [(Mode.OBSERVE, False), (Mode.ENFORCE, False), (Mode.STRICT, True)]
+)
+def test_hooks_that_only_tell_are_there_only_where_someone_listens(mode: Mode, tells: bool) -> None:
+    plugin = Plugin(Options(mode), "0.5.23")
+    hooked = {*plugin.around(), *(target for target, _ in plugin.before())}
+    names = {target.rsplit(".", 1)[1] for target in hooked}
+    only_telling = {
+        "pop_ready",
+        "_evict",
+        "_prefetch_kvcache",
+        "process_batch_result",
+        "check_prefetch_progress",
+    }
+    assert bool(only_telling & names) is tells
+
+
+def test_no_target_has_two_around_hooks_and_none_is_left_out() -> None:
+    quiet, told = Plugin(Options(Mode.OBSERVE), "0.5.19"), Plugin(Options(Mode.STRICT), "0.5.19")
+    assert set(quiet.around()) <= set(told.around())
+    assert {target for target, _ in quiet.before()} <= {target for target, _ in told.before()}

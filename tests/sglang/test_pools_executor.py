@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sglang_support import BETWEEN
 
 from hicache_fsm.sglang.install import DEFAULT_ROOT, env_python
 from hicache_fsm.sglang.record import HarnessMissingError, child_environment, require
@@ -19,7 +20,11 @@ pytestmark = pytest.mark.sglang
 Seen = dict[str, list[str]]
 Play = Callable[[str], Seen]
 
-VERSIONS = ("0.5.23", pytest.param("0.5.19", marks=pytest.mark.slow))
+VERSIONS = (
+    "0.5.23",
+    pytest.param("0.5.19", marks=pytest.mark.slow),
+    *BETWEEN,
+)
 LED = (
     "journey",
     "miss",
@@ -118,7 +123,7 @@ def test_the_books_agree_on_random_walks_with_faults(play: Play, version: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["0.5.23", "0.5.19"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_an_unmodified_scheduler_serves_a_prefetch_from_its_file_storage(
     tmp_path: Path, version: str
 ) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hicache_fsm.sglang import retries
 from hicache_fsm.sglang.excerpt import excerpt
-from hicache_fsm.sglang.install import DEFAULT_ROOT
+from hicache_fsm.sglang.install import DEFAULT_ROOT, VERSIONS, mend
 from hicache_fsm.sglang.retries import MissMarkers, StoragePrefetchRetries
 
 RIDS = "abcde"
@@ -24,14 +24,14 @@ real = pytest.mark.sglang
 def wheel(version: str, path: str) -> Path:
     source = DEFAULT_ROOT / version / "sglang" / "srt" / path
     if not source.exists():
-        pytest.skip(f"{source} is missing: run `make sglang`")
+        pytest.skip(f"{source} is missing: run `{mend(version)}`")
     return source
 
 
 @pytest.fixture(scope="module")
-def original() -> Callable[[], Any]:
-    """The class of the 0.5.23 wheel."""
-    source = wheel("0.5.23", "mem_cache/storage_prefetch.py")
+def original(request: pytest.FixtureRequest) -> Callable[[], Any]:
+    """The class of a wheel: of 0.5.23, where a test names none."""
+    source = wheel(getattr(request, "param", "0.5.23"), "mem_cache/storage_prefetch.py")
     names = ["_StoragePrefetchRetry", "StoragePrefetchRetries"]
     found: Callable[[], Any] = excerpt(source, names, dataclass=dataclass, Optional=Optional)[names[1]]
     return found
@@ -158,6 +158,7 @@ def by_markers(
 
 
 @real
+@pytest.mark.parametrize("original", [version for version in VERSIONS if version != "0.5.19"], indirect=True)
 @given(script=steps)
 @thorough
 def test_under_the_profile_of_0_5_23_every_decision_is_the_originals(

@@ -1,4 +1,4 @@
-"""The drop-in retries inside the real scheduler of 0.5.23 and 0.5.19."""
+"""The drop-in retries inside the real scheduler of each version."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sglang_support import Played
+from sglang_support import SINCE_0520, VERSIONS, Played
 
+from hicache_fsm.sglang import releases
 from hicache_fsm.sglang.install import DEFAULT_ROOT, env_python
 from hicache_fsm.sglang.modes import RETRIES
 from hicache_fsm.sglang.record import HarnessMissingError, child_environment, require
@@ -75,10 +76,11 @@ def replaced(version: str, profile: str, folder: Path, how: str = "registered") 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("version", "profile"), [("0.5.23", "sglang-0.5.23"), ("0.5.19", "seed")])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_scheduler_decides_and_logs_the_same_with_the_drop_in(
-    play: Callable[..., Played], tmp_path: Path, version: str, profile: str
+    play: Callable[..., Played], tmp_path: Path, version: str
 ) -> None:
+    profile, _ = releases.profile(version)
     original, ours = play(version, *WORKLOAD), replaced(version, profile, tmp_path)
     assert int(ours.printed[-1].rpartition(" ")[2]) > 100
     assert ours.outputs == original.outputs
@@ -96,7 +98,10 @@ def test_an_engine_that_is_already_built_takes_the_drop_in_by_assignment(
 
 
 @pytest.mark.slow
-def test_the_engine_drains_and_owns_nothing_under_the_recommended_profile(tmp_path: Path) -> None:
-    ours = replaced("0.5.23", "recommended", tmp_path)
+@pytest.mark.parametrize("version", SINCE_0520)
+def test_the_engine_drains_and_owns_nothing_under_the_recommended_profile(
+    tmp_path: Path, version: str
+) -> None:
+    ours = replaced(version, "recommended", tmp_path)
     assert ours.events()[-1]["idle"]
     assert set(ours.events()[-1]["residue"].values()) == {0}

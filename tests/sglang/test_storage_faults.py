@@ -21,7 +21,9 @@ def test_unknown_faults_are_refused_with_those_there_are(kinds: tuple[str, ...])
 
 
 def test_a_call_that_raises_is_left_out_where_it_would_end_its_thread() -> None:
-    assert "error" not in survivable_faults("0.5.19")
+    for version in ("0.5.19", "0.5.20", "0.5.21"):
+        assert "error" not in survivable_faults(version)
+    assert survivable_faults("0.5.22") == FAULTS
     assert survivable_faults("0.5.23") == FAULTS
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sglang_support import Driven
+from sglang_support import SINCE_0520, VERSIONS, Driven
 
-from hicache_fsm.sglang.install import VERSIONS
 from hicache_fsm.suite.protocol import Answer, Event, World
 
 pytestmark = pytest.mark.sglang
@@ -17,6 +16,8 @@ HOLDERS = {"r": ("a", "b", "x"), "s": ("c", "d", "y")}
 WEDGE = ["enq big", "miss big", "enq r", "hit r", "done r", "enq s", "hit s", "done s", "admit big", "settle"]
 HELD = ["enq r", "hit r", "xfer r 1", "abort r"]
 """An aborted read that storage still holds."""
+WAITS_FOR_EVER = "SettleError: upstream waits without a limit for a thread that storage holds"
+ENDS = "RuntimeError: Failed to stop HiCache storage threads cleanly."
 
 
 def wedge(pages: str, context: int) -> World:
@@ -44,18 +45,20 @@ def test_pins_at_upstreams_cap_keep_the_largest_request_out_of_an_idle_engine_37
     assert seen.states("big")[-1] == "finished", "it fits the pool once the holders are gone"
 
 
-def test_pins_at_the_machines_cap_let_it_in(drive: Drive) -> None:
-    seen = drive("0.5.23", wedge("mnop", context=4), WEDGE, in_order=True, machine_pins=True)
+@pytest.mark.parametrize("version", SINCE_0520)
+def test_pins_at_the_machines_cap_let_it_in(drive: Drive, version: str) -> None:
+    seen = drive(version, wedge("mnop", context=4), WEDGE, in_order=True, machine_pins=True)
     assert seen.states("big")[-1] == "finished"
     assert max(one.pinned for one in seen.observed) == 2
 
 
+@pytest.mark.parametrize("version", SINCE_0520)
 def test_pins_of_an_engine_that_was_not_told_its_context_length_keep_out_what_fits_the_pool_37464(
-    drive: Drive,
+    drive: Drive, version: str
 ) -> None:
-    seen = drive("0.5.23", wedge("mnopqt", context=0), WEDGE, in_order=True)
+    seen = drive(version, wedge("mnopqt", context=0), WEDGE, in_order=True)
     assert (seen.last.pinned, seen.states("big")[-1]) == (4, "queued")
-    control = drive("0.5.23", wedge("mnopqt", context=0), ["enq big", "miss big", "admit big", "settle"])
+    control = drive(version, wedge("mnopqt", context=0), ["enq big", "miss big", "admit big", "settle"])
     assert control.states("big")[-1] == "finished"
 
 
@@ -68,21 +71,38 @@ def test_a_diffusion_models_admission_leaves_hold_pin_and_charge(drive: Drive, v
     assert (view.hold, view.pinned, seen.last.occupied) == (1, 2, 1)
 
 
-def test_a_question_of_a_decode_server_that_raises_leaves_its_anchor_locked(drive: Drive) -> None:
+@pytest.mark.parametrize("version", SINCE_0520)
+def test_a_question_of_a_decode_server_that_raises_leaves_its_anchor_locked(
+    drive: Drive, version: str
+) -> None:
     world = World(prompts={"r": ("a", "b")}, mode="cache", storage=frozenset("ab"))
     only_on_the_host = ["write a", "wack a", "evict @a", "store b"]
-    raised = drive("0.5.23", world, [*only_on_the_host, Event("interrupt", ("r",)), Event("reclaim")])
+    raised = drive(version, world, [*only_on_the_host, Event("interrupt", ("r",)), Event("reclaim")])
     assert raised.replies[-2].answer is Answer.DONE
     assert raised.whys[-1] == "0", "its host page can never be reclaimed"
-    control = drive("0.5.23", world, [*only_on_the_host, "enq r", "miss r", "abort r", Event("reclaim")])
+    control = drive(version, world, [*only_on_the_host, "enq r", "miss r", "abort r", Event("reclaim")])
     assert control.whys[-1] == "1"
 
 
-def test_a_flush_while_storage_holds_an_aborted_read_ends_the_engine(drive: Drive) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_flush_while_storage_holds_an_aborted_read_ends_the_engine_or_stops_it(
+    drive: Drive, version: str
+) -> None:
     world = World(prompts={"r": ("a", "b")}, storage=frozenset("ab"))
-    assert drive("0.5.23", world, [*HELD, "flush"]).answers[-1] is Answer.DONE, "storage answers in time"
-    seen = drive("0.5.23", world, [*HELD, "flush"], stuck=True)
-    assert seen.whys[-1] == "the engine raised RuntimeError: Failed to stop HiCache storage threads cleanly."
+    assert drive(version, world, [*HELD, "flush"]).answers[-1] is Answer.DONE, "storage answers in time"
+    seen = drive(version, world, [*HELD, "flush"], stuck=True)
+    waits = version in ("0.5.19", "0.5.20")
+    assert seen.whys[-1] == f"the engine raised {WAITS_FOR_EVER if waits else ENDS}"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_id_that_comes_again_is_credited_with_what_its_aborted_predecessor_loaded_on_0520_alone(
+    drive: Drive, version: str
+) -> None:
+    world = World(prompts={"r": ("a", "b")}, storage=frozenset("ab"))
+    seen = drive(version, world, ["enq r", "hit r", "done r", "abort r", "settle", "enq r"])
+    assert seen.answers == [Answer.DONE] * 6
+    assert seen.last.requests["r"].loaded == (2 if version == "0.5.20" else 0)
 
 
 @pytest.mark.slow

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from sglang_support import Driven
+from sglang_support import VERSIONS, Driven
 
-from hicache_fsm.sglang.install import VERSIONS
 from hicache_fsm.suite.language import parse
 from hicache_fsm.suite.protocol import Answer, World
 from hicache_fsm.suite.targets.sglang import EngineError, SglangCache, SglangTarget

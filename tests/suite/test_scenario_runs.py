@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hicache_fsm.sglang.install import DEFAULT_VERSIONS, VERSIONS
 from hicache_fsm.spec import load_spec
 from hicache_fsm.suite.expected import (
     FILE,
@@ -23,7 +24,8 @@ from hicache_fsm.suite.targets import target
 PROFILES = ("recommended", "seed", "sglang-0.5.23")
 COLUMNS = [(name, profile) for name in ("runtime", "model") for profile in PROFILES]
 
-UPSTREAM = ("sglang-0.5.19", "sglang-0.5.23")
+UPSTREAM = tuple(f"sglang-{version}" for version in VERSIONS)
+LAID_OUT = tuple(f"sglang-{version}" for version in DEFAULT_VERSIONS)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def test_each_scenario_comes_out_as_listed(
 
 
 @pytest.mark.sglang
-@pytest.mark.parametrize("name", UPSTREAM)
+@pytest.mark.parametrize("name", LAID_OUT)
 def test_each_scenario_comes_out_as_listed_on_the_real_engine(
     name: str, stories: list[Scenario], expected: Outcomes
 ) -> None:

@@ -11,11 +11,14 @@ import functools
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ..settings import FaultPlan
 from .pacing import CALLS
-from .stepped import SteppedScheduler
+
+if TYPE_CHECKING:
+    from .stepped import SteppedScheduler
 
 
 class StorageFaults:
@@ -53,20 +56,44 @@ class StorageFaults:
                 call(keys, *args, **kwargs)
                 raise OSError("planted: storage failed")
             if kind == "write":
-                done = fault == "wrong"
-                return done if call.__name__ == "batch_set" else [done] * len(keys)
+                return _written(call.__name__, keys, fault == "wrong")
             answer = call(keys, *args, **kwargs)
-            if fault == "short":
-                return _like(answer, len(keys), int(extent * len(keys)))
-            if fault == "wrong" and isinstance(answer, int):
-                return len(keys)
-            return _like(answer, len(keys), 0)
+            if fault == "wrong" and kind == "exists":
+                return _all_there(answer, len(keys))
+            return _cut(answer, len(keys), extent if fault == "short" else 0.0)
 
         return faulty
 
     def _wait(self, passes: tuple[int, int], extent: float) -> None:
         least, most = passes
         self._clock._hold(lambda: None, least + int(extent * (most - least)))()
+
+
+def _written(name: str, keys: Any, done: bool) -> Any:
+    """What a write says; the one of several pools is given a transfer a pool and answers by pool."""
+    if name == "batch_set_v2":
+        return {transfer.name: [done] * len(transfer.keys or ()) for transfer in keys}
+    return done if name == "batch_set" else [done] * len(keys)
+
+
+def _all_there(answer: Any, pages: int) -> Any:
+    """An answer to a question that finds all ``pages``, in every pool that it speaks of."""
+    if not hasattr(answer, "extra_pool_hit_pages"):
+        return pages if isinstance(answer, int) else answer
+    return replace(
+        answer, kv_hit_pages=pages, extra_pool_hit_pages=dict.fromkeys(answer.extra_pool_hit_pages, pages)
+    )
+
+
+def _cut(answer: Any, pages: int, share: float) -> Any:
+    """An answer of the same shape, cut after a share of its ``pages``, in every pool."""
+    if isinstance(answer, dict):
+        return {pool: _cut(told, len(told), share) for pool, told in answer.items()}
+    kept = int(share * pages)
+    if hasattr(answer, "extra_pool_hit_pages"):
+        hits = {pool: min(hit, kept) for pool, hit in answer.extra_pool_hit_pages.items()}
+        return replace(answer, kv_hit_pages=min(answer.kv_hit_pages, kept), extra_pool_hit_pages=hits)
+    return _like(answer, pages, kept)
 
 
 def _like(answer: Any, pages: int, kept: int) -> Any:

@@ -14,7 +14,7 @@ HEADS = 2
 VOCABULARY = 512
 
 
-def write_model(folder: Path, *, seed: int, context_tokens: int) -> Path:
+def write_model(folder: Path, *, seed: int, context_tokens: int, heads: int = HEADS) -> Path:
     """Write ``config.json`` and float32 weights into ``folder`` and return it; same seed, same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
@@ -23,9 +23,9 @@ def write_model(folder: Path, *, seed: int, context_tokens: int) -> Path:
         "hidden_size": HIDDEN,
         "intermediate_size": 2 * HIDDEN,
         "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": HEADS,
-        "head_dim": HIDDEN // HEADS,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "head_dim": HIDDEN // heads,
         "vocab_size": VOCABULARY,
         "max_position_embeddings": context_tokens,
         "rms_norm_eps": 1e-6,

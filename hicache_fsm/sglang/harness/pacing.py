@@ -111,16 +111,20 @@ class IoClock:
         self._settle()
         # one at a time and writes first: two calls of one pass must not race for what storage holds
         for thread in reversed(THREADS):
-            ident = getattr(self._controller, thread).ident
-            with self._lock:
-                ticket = self._held.get(ident)
-                due = ticket is not None and ticket.due <= self.now
-                if due:
-                    del self._held[ident]
-            if ticket is not None and due:
-                ticket.go.set()
+            if self._let_go(thread):
                 self._settle()
         self._gate.clear()
+
+    def _let_go(self, thread: str) -> bool:
+        """Let a thread go on whose held call has come to its pass; whether it had one."""
+        ident = getattr(self._controller, thread).ident
+        with self._lock:
+            ticket = self._held.get(ident)
+            if ticket is None or ticket.due > self.now:
+                return False
+            del self._held[ident]
+        ticket.go.set()
+        return True
 
     @property
     def busy(self) -> bool:

@@ -15,7 +15,7 @@ import torch
 from .versions import VersionAdapter
 
 
-def _copy_all_layers_to_pages(
+def copy_all_layers_to_pages(
     src_ptrs: Sequence[torch.Tensor],
     dst_ptrs: Sequence[torch.Tensor],
     src_indices: torch.Tensor,
@@ -29,7 +29,7 @@ def _copy_all_layers_to_pages(
         dst_ptrs[index // layers][pages, index % layers, slots] = rows[src_indices]
 
 
-def _copy_layer_from_pages(
+def copy_layer_from_pages(
     src_ptrs: Sequence[torch.Tensor],
     dst_ptrs: Sequence[torch.Tensor],
     src_indices: torch.Tensor,
@@ -43,7 +43,7 @@ def _copy_layer_from_pages(
         rows[dst_indices] = source[pages, layer_id, slots]
 
 
-def _copy_rows(
+def copy_rows(
     src_layers: Sequence[torch.Tensor],
     dst_layers: Sequence[torch.Tensor],
     src_indices: torch.Tensor,
@@ -66,7 +66,7 @@ class _Launchable:
 
 
 def _paged_kernels(module: Any) -> None:
-    """Torch versions of the paged allocator's two kernels (mem_cache/allocator/paged.py, 0.5.19).
+    """Torch versions of the paged allocator's two kernels (mem_cache/allocator/paged.py, 0.5.19 to 0.5.21).
 
     The callers check for a short free list only after the kernel, so a short one must not be read.
     """
@@ -97,26 +97,29 @@ def _paged_kernels(module: Any) -> None:
     module.alloc_decode_kernel = _Launchable(decode)
 
 
-def apply(adapter: VersionAdapter) -> None:
-    """Install the shims. Call once, after importing the scheduler stack and before building one."""
-    from sglang.srt.mem_cache.pool_host import mha
-
-    mha.transfer_kv_all_layer_direct_lf_pf = _copy_all_layers_to_pages
-    mha.transfer_kv_per_layer_direct_pf_lf = _copy_layer_from_pages
-    mha.transfer_kv_direct = _copy_rows
-
-    pool: Any = mha.MHATokenToKVPoolHost
+def unpin(pool: Any) -> None:
+    """Host pools of this class are not pinned: that registers memory with a device driver, which is not there."""
     original = pool.__init__
     signature = inspect.signature(original)
 
     @functools.wraps(original)
     def unpinned(self: Any, *args: Any, **kwargs: Any) -> None:
-        # pinning registers host memory with a device driver, which is not there
         bound = signature.bind(self, *args, **kwargs)
         bound.arguments["pin_memory"] = False
         original(*bound.args, **bound.kwargs)
 
     pool.__init__ = unpinned
+
+
+def apply(adapter: VersionAdapter) -> None:
+    """Install the shims. Call once, after importing the scheduler stack and before building one."""
+    from sglang.srt.mem_cache.pool_host import mha
+
+    mha.transfer_kv_all_layer_direct_lf_pf = copy_all_layers_to_pages
+    mha.transfer_kv_per_layer_direct_pf_lf = copy_layer_from_pages
+    mha.transfer_kv_direct = copy_rows
+
+    unpin(mha.MHATokenToKVPoolHost)
     if adapter.paged_kernels_missing:
         from sglang.srt.mem_cache.allocator import paged
 

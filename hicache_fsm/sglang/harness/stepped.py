@@ -7,13 +7,12 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from ..settings import EngineSettings
-from . import shims, versions
-from .model import write_model
+from . import hybrid, shims, versions
 from .pacing import IoClock
 
 
@@ -51,7 +50,7 @@ class _Sink:
 
 def server_arguments(settings: EngineSettings, folder: Path) -> dict[str, Any]:
     """The ``ServerArgs`` fields of an engine; ``folder`` takes the model."""
-    model = write_model(folder / "model", seed=settings.seed, context_tokens=settings.context_tokens)
+    model = hybrid.write(folder / "model", settings)
     arguments: dict[str, Any] = {
         "model_path": str(model),
         "dtype": "float32",
@@ -71,6 +70,7 @@ def server_arguments(settings: EngineSettings, folder: Path) -> dict[str, Any]:
         "context_length": settings.context_tokens,
         "chunked_prefill_size": settings.chunk_tokens,
         "log_level": "error",
+        **hybrid.arguments(settings),
     }
     if not settings.cache:
         return {**arguments, "disable_radix_cache": True}
@@ -103,6 +103,8 @@ class SteppedScheduler:
     Import this module after the environment variables of SGLang are set; building takes seconds.
     """
 
+    clock_type: ClassVar[type[IoClock]] = IoClock
+
     def __init__(
         self,
         settings: EngineSettings,
@@ -110,10 +112,12 @@ class SteppedScheduler:
         *,
         plugins: bool = True,
         overrides: Mapping[str, Any] | None = None,
+        rank: int = 0,
     ) -> None:
         """``folder`` takes the model; ``plugins`` loads those that ``SGLANG_PLUGINS`` allows.
 
-        ``overrides`` are ``ServerArgs`` fields that go before those of ``settings``. Raises what SGLang raises.
+        ``overrides`` are ``ServerArgs`` fields that go before those of ``settings``; ``rank`` is that of tensor
+        parallelism. Raises what SGLang raises.
         """
         adapter = versions.adapter(settings.version)
         if plugins:
@@ -126,7 +130,9 @@ class SteppedScheduler:
         self.outputs: dict[str, RequestOutput] = {}
         server_args = ServerArgs(**{**server_arguments(settings, folder), **(overrides or {})})
         shims.apply(adapter)
-        self.scheduler: Any = adapter.build(server_args, PortArgs.init_new(server_args))
+        hybrid.prepare(settings)
+        self.scheduler: Any = adapter.build(server_args, PortArgs.init_new(server_args), rank)
+        hybrid.finish(self.scheduler, settings)
         sink = _Sink(self.outputs)
         self.scheduler.output_streamer.send_to_detokenizer = sink
         # a frozen, slotted dataclass: plain assignment raises
@@ -138,7 +144,7 @@ class SteppedScheduler:
         self._running: set[str] = set()
         controller = getattr(self.scheduler.tree_cache, "cache_controller", None)
         paced = settings.cache and settings.latency is not None
-        self.clock = IoClock(controller, settings.latency) if paced and settings.latency else None
+        self.clock = self.clock_type(controller, settings.latency) if paced and settings.latency else None
 
     def submit(
         self,

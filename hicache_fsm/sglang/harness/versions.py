@@ -13,6 +13,8 @@ class VersionAdapter:
     version: str
     paged_kernels_missing: bool
     """The paged allocator launches device kernels and has no torch path."""
+    ranks_published: bool
+    """The scheduler reads its ranks from the published configuration; earlier it is handed each of them."""
 
     def preload(self) -> None:
         """Load the page-hash extension now: built lazily it stalls the first query for seconds."""
@@ -20,23 +22,26 @@ class VersionAdapter:
 
         native_hash._load_native_hash_module()
 
-    def build(self, server_args: Any, port_args: Any) -> Any:
-        """A ``Scheduler`` of rank 0 alone. Raises whatever SGLang raises."""
+    def build(self, server_args: Any, port_args: Any, rank: int = 0) -> Any:
+        """A ``Scheduler``, of one rank of tensor parallelism. Raises whatever SGLang raises."""
         from sglang.srt.managers.scheduler import Scheduler
         from sglang.srt.runtime_context import publish
 
-        if self.version == "0.5.19":
+        if not self.ranks_published:
             publish(server_args, role="scheduler")
-            return Scheduler(server_args, port_args, 0, 0, 0, 0, 0, 0, None)
+            return Scheduler(server_args, port_args, rank, rank, 0, 0, 0, 0, None)
         from sglang.srt.runtime_context import SpawnRanks
 
-        publish(server_args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
+        publish(server_args, role="scheduler", ranks=SpawnRanks(world_rank=rank, dp_rank=None, gpu_id=rank))
         return Scheduler(server_args, port_args)
 
 
 ADAPTERS = {
-    "0.5.19": VersionAdapter("0.5.19", paged_kernels_missing=True),
-    "0.5.23": VersionAdapter("0.5.23", paged_kernels_missing=False),
+    "0.5.19": VersionAdapter("0.5.19", paged_kernels_missing=True, ranks_published=False),
+    "0.5.20": VersionAdapter("0.5.20", paged_kernels_missing=True, ranks_published=False),
+    "0.5.21": VersionAdapter("0.5.21", paged_kernels_missing=True, ranks_published=True),
+    "0.5.22": VersionAdapter("0.5.22", paged_kernels_missing=False, ranks_published=True),
+    "0.5.23": VersionAdapter("0.5.23", paged_kernels_missing=False, ranks_published=True),
 }
 
 

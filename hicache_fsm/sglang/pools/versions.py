@@ -40,7 +40,7 @@ def page_hashes(tokens: Sequence[int], page_size: int) -> tuple[str, ...]:
 
 
 class Release:
-    """0.5.20 to 0.5.23: handles carry the attempt, and a pin counts the whole node."""
+    """0.5.22 and 0.5.23: handles carry the attempt, and a pin counts the whole node."""
 
     def __init__(self, scheduler: Any) -> None:
         self.tree = scheduler.tree_cache
@@ -56,10 +56,14 @@ class Release:
     def match(self, tokens: Sequence[int]) -> Match:
         """The live match, on the device alone. It may split a node."""
         found = self._matched(tokens)
-        slots = self.tree.path_device_indices(found.last_device_node)[: found.device_prefix_len]
+        slots = self._slots(found)
         held = tokens[: len(slots)]
         pin = self.tree.tree_core.match_full_device_prefix(tree_key(held))[2] if held else 0
         return Match(found.last_device_node, slots, int(pin))
+
+    def _slots(self, found: Any) -> torch.Tensor:
+        slots: torch.Tensor = self.tree.path_device_indices(found.last_device_node)[: found.device_prefix_len]
+        return slots
 
     def lock_anchor(self, handle: Any) -> str:
         """Pin the path of the prefix that was set for the handle: the pipeline's own verdict."""
@@ -76,7 +80,21 @@ class Release:
         return self.tree.match_prefix(MatchPrefixParams(key=tree_key(tokens)))
 
 
-class Release0519(Release):
+class Release0521(Release):
+    """0.5.20 and 0.5.21: a match brings its slots along, and no load takes the caller's."""
+
+    def _slots(self, found: Any) -> torch.Tensor:
+        slots: torch.Tensor = found.device_indices
+        return slots
+
+    def queue_load(self, pages: torch.Tensor, slots: torch.Tensor, number: int) -> None:
+        # its `load` knows no slots but its own
+        from sglang.srt.managers.cache_controller import CacheOperation
+
+        self.controller.load_queue.append(CacheOperation(pages, slots, number, None))
+
+
+class Release0519(Release0521):
     """0.5.19: keyed by request id alone, so that the id is made to carry the attempt (#39318)."""
 
     def handle(self, key: AttemptKey) -> Any:
@@ -88,12 +106,6 @@ class Release0519(Release):
 
     def lock_anchor(self, handle: Any) -> str:
         return str(self.pipeline.try_lock_anchor(handle))
-
-    def queue_load(self, pages: torch.Tensor, slots: torch.Tensor, number: int) -> None:
-        # its `load` knows no slots but its own
-        from sglang.srt.managers.cache_controller import CacheOperation
-
-        self.controller.load_queue.append(CacheOperation(pages, slots, number, None))
 
 
 def release(scheduler: Any) -> Release:
@@ -115,5 +127,6 @@ def release(scheduler: Any) -> Release:
     # 0.5.19 pins only if it is told to, and says `no_anchor` otherwise
     if not getattr(tree.buffer_pipeline, "anchor_lock_enabled", True):
         raise ValueError("SGLang's anchor pins are off: set SGLANG_ENABLE_HICACHE_BUFFER_ANCHOR_LOCK=1")
-    handles = hasattr(tree, "storage_prefetch_retries")
-    return (Release if handles else Release0519)(scheduler)
+    if not hasattr(tree, "storage_prefetch_retries"):
+        return Release0519(scheduler)
+    return (Release if hasattr(tree, "path_device_indices") else Release0521)(scheduler)

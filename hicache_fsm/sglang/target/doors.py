@@ -73,7 +73,9 @@ class Doors(Part):
         engine, prompt = self.engine, self.world.prompts[rid]
         key = self.look.radix_key(prompt)
         match = engine.tree.match_prefix(MatchPrefixParams(key=key))
-        length = int(match.device_prefix_len)
+        # a match brings its slots along before 0.5.22
+        slots = getattr(match, "device_indices", None)
+        length = int(match.device_prefix_len) if slots is None else len(slots)
         found = SimpleNamespace(
             l1_prefix_len=length,
             l2_host_hit_length=int(match.host_hit_length),
@@ -85,7 +87,9 @@ class Doors(Part):
         def refuse(*_: Any, **__: Any) -> Any:
             raise MemoryError("no thread can be started")
 
-        vars(engine.controller)["submit_prefetch"] = refuse
+        # 0.5.20 has no `submit_prefetch`
+        submit = "submit_prefetch" if hasattr(engine.controller, "submit_prefetch") else "prefetch"
+        vars(engine.controller)[submit] = refuse
         try:
             request = SimpleNamespace(
                 rid=rid,
@@ -97,7 +101,7 @@ class Doors(Part):
             server = SimpleNamespace(tree_cache=engine.tree)
             DecodeHiCachePreallocMixin._start_hicache_prefetch(server, request, found)
         finally:
-            del vars(engine.controller)["submit_prefetch"]
+            del vars(engine.controller)[submit]
         return DONE if found.prefetch_registered is False else ("refused", "the question went out")
 
     def reclaim(self, word: Word) -> Answer:

@@ -330,10 +330,9 @@ class Looker:
         beliefs = getattr(self._engine.tree, "storage_existence_cache", None)
         if beliefs is None:
             return []
-        if self._engine.version == "0.5.19":
-            found = [key for _, key in beliefs._entries]
-        else:
-            found = list(beliefs.pool("kv")._entries)
+        # one map of pools and keys before 0.5.22, a map for each pool since
+        pool = getattr(beliefs, "pool", None)
+        found = [key for _, key in beliefs._entries] if pool is None else list(pool("kv")._entries)
         return [self._names[key] for key in found if key in self._names]
 
     def stored(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from inspect import signature
 from typing import Any
 
 from ..view import key_of
@@ -255,9 +256,9 @@ class Queue(Part):
         return DONE if ok else ("refused", "the engine did not flush")
 
     def _idle_arguments(self) -> dict[str, bool]:
-        if self.engine.version == "0.5.19":
-            return {}
-        return {"ignore_waiting": self.engine.scheduler._engine_paused}
+        # 0.5.20 and older count whoever waits, paused or not
+        known = signature(self.engine.scheduler.is_fully_idle).parameters
+        return {"ignore_waiting": self.engine.scheduler._engine_paused} if "ignore_waiting" in known else {}
 
     def pause(self, word: Word) -> Answer:
         """Generation pauses: what runs goes back to the queue."""

@@ -3,10 +3,11 @@
 from importlib import import_module
 from typing import Any, Final, cast
 
+from hicache_fsm.sglang.install import VERSIONS
 from hicache_fsm.suite.protocol import Target, UnsupportedError
 from hicache_fsm.suite.targets.runtime import RuntimeTarget
 
-NAMES: Final = ("runtime", "model", "sglang-0.5.19", "sglang-0.5.23")
+NAMES: Final = ("runtime", "model", *(f"sglang-{version}" for version in VERSIONS))
 
 
 def target(name: str, profile: str = "recommended", **options: Any) -> Target:
@@ -37,8 +38,8 @@ def target(name: str, profile: str = "recommended", **options: Any) -> Target:
 
 
 def _sglang(version: str) -> Target:
-    if f"sglang-{version}" not in NAMES:
-        raise UnsupportedError(f"no target for SGLang {version}: use one of {', '.join(NAMES[2:])}")
+    if version not in VERSIONS:
+        raise UnsupportedError(f"no target for SGLang {version}: use one of {', '.join(VERSIONS)}")
     from hicache_fsm.suite.targets.sglang import make
 
     return make(version)

@@ -1,4 +1,4 @@
-"""The real SGLang behind gates, in a process of its own: `sglang-0.5.19` and `sglang-0.5.23`."""
+"""The real SGLang behind gates, in a process of its own: `sglang-0.5.19` to `sglang-0.5.23`."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from hicache_fsm.sglang.install import DEFAULT_ROOT, VERSIONS, env_python
+from hicache_fsm.sglang.install import DEFAULT_ROOT, check_known, env_python
 from hicache_fsm.sglang.record import child_environment, require
 from hicache_fsm.suite.protocol import Answer, Event, Observed, Reply, RequestView, UnsupportedError, World
 
@@ -224,6 +224,5 @@ class SglangTarget:
 
 def make(version: str, **options: Any) -> SglangTarget:
     """The target of an installed version; options are fields of it. Raises ValueError for an unknown version."""
-    if version not in VERSIONS:
-        raise ValueError(f"unknown SGLang version {version}: this harness knows {', '.join(VERSIONS)}")
+    check_known(version)
     return SglangTarget(version, **options)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import NoReturn
 
 __version__ = "0.0.0"
-__path__: list[str] = []
 
 
 def __getattr__(name: str) -> Callable[..., NoReturn]:
