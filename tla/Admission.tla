@@ -36,8 +36,10 @@ CONSTANTS
     MaxAttempts,         \* How often an attempt may ask again.
     Dense,               \* The dense path: markers are inert.
     MarksWhenDisabled,   \* Markers are raised even with interval 0.
+    SweepsWhenDisabled,  \* Passes sweep these markers: paced ones are dropped, known hits asked for.
     ArmsTooShort,        \* A span too short to be asked about raises a marker.
     ArmsLimited,         \* A question refused by the rate limit raises a marker.
+    ArmsCut,             \* A question that the stop policy cuts raises a marker.
     SpendsUnasked,       \* A re-issue that asked nothing costs budget all the same.
     Parks,               \* A hit without room is parked, not revoked.
     ParksPinned,         \* A parked hit keeps the pin that its question took.
@@ -49,6 +51,7 @@ CONSTANTS
     LeakyDoor,           \* One way out of the queue releases nothing.
     Scope,               \* What an answer is matched by: "attempt" or "rid".
     ResetsBudget,        \* A retraction gives the budget back.
+    ResetsUnder,         \* What a flush and a detach may happen under: "queue", "pause" or "idle".
     PinsEarly,           \* The anchor is pinned at issue, not only at the hit.
     PinPercent,          \* The share of the device pool that pins may take.
     HeadroomSlack        \* What the pin cap leaves free beyond Context.
@@ -58,6 +61,7 @@ ASSUME /\ NumRequests \in Nat \ {0}
        /\ Host \in Nat /\ Interval \in Nat /\ MaxAttempts \in Nat
        /\ PinPercent \in 0..100 /\ HeadroomSlack \in Nat
        /\ Scope \in {"attempt", "rid"}
+       /\ ResetsUnder \in {"queue", "pause", "idle"}
 
 -----------------------------------------------------------------------------
 (***************************************************************************)
@@ -108,6 +112,7 @@ Admissible  == {"queued", "missed", "pending", "exhausted", "loaded"}
 
 Retries  == Interval > 0 /\ ~Dense
 Arms     == ~Dense /\ (Interval > 0 \/ MarksWhenDisabled)
+Sweeps   == Retries \/ (Arms /\ SweepsWhenDisabled)
 
 (* Whether a marker may be raised (or left alone) although no question was issued. *)
 MayArmUnasked   == Arms /\ (ArmsTooShort \/ ArmsLimited)
@@ -367,6 +372,7 @@ SpendUnasked(w, r)   == IF SpendsUnasked THEN Spend(w, r) ELSE w
 
 (* A resolved question that gave nothing: back to the queue, with a marker if that is armed. *)
 Missed(w, r)    == IF Arms THEN Enter(RaiseMarker(w, r), r, "missed") ELSE Enter(w, r, "queued")
+WasCut(w, r)    == IF ArmsCut THEN Missed(w, r) ELSE Enter(w, r, "queued")
 LostHit(w, r)   == IF Arms THEN Enter(RaiseImmediate(w, r), r, "missed") ELSE Enter(w, r, "queued")
 
 -----------------------------------------------------------------------------
@@ -395,6 +401,7 @@ SweepMissed(w, r) ==
          [] ~w.immediate[r] /\ HeadRule /\ Heads(w, r) -> {Enter(served, r, "queued")}
          [] ~BudgetLeft(w, r) -> {Enter(served, r, "exhausted")}
          [] w.immediate[r] -> {AskAgain(served, r), Enter(SpendUnasked(served, r), r, "queued")}
+         [] ~Retries -> {Enter(served, r, "queued")}
          [] OTHER -> {Enter([served EXCEPT !.waited[r] = 1], r, "pending")}
 
 SweepPending(w, r) ==
@@ -416,7 +423,7 @@ SweepFrom(worlds, r) ==
 
 (* One scheduling pass: the only clock that pacing knows. *)
 Tick ==
-    /\ Retries
+    /\ Sweeps
     /\ \E r \in Requests : state[r] \in {"missed", "pending"}
     /\ \E w \in SweepFrom({World}, 0) : Become(w)
 
@@ -541,7 +548,7 @@ Revoke(r) ==
 (* The stop policy ends the wait; `read` pages, never all of them, have arrived. *)
 Cut(r) ==
     \/ /\ state[r] \in Undecided
-       /\ Become(Missed(Unpin(OrphanOperation(World, r), r), r))
+       /\ Become(WasCut(Unpin(OrphanOperation(World, r), r), r))
     \/ /\ state[r] = "transferring"
        /\ \E read \in 0..pages[r] - 1 : Become(Enter(CutOperation(World, r, read), r, "loaded"))
 
@@ -556,7 +563,8 @@ Expire(r) ==
 Shrink(r) ==
     /\ ~anchored
     /\ \/ /\ state[r] = "loaded"
-          /\ Become(LostHit(Unpin(ReleaseHold(World, r), r), r))
+          /\ LET dropped == Unpin(ReleaseHold(World, r), r)
+             IN Become(IF RequeriesLostMatch THEN LostHit(dropped, r) ELSE Enter(dropped, r, "queued"))
        \* A part held while its tail is asked for again may lose its base too.
        \/ /\ state[r] \in {"queued", "missed", "pending", "exhausted"}
           /\ Become(ReleaseHold(World, r))
@@ -596,11 +604,20 @@ ReleaseFrom(w, r) ==
 
 SomeQueued == \E r \in Requests : Queued(World, r)
 
-Flush == SomeQueued /\ Become(ReleaseFrom(World, 0))
+(* What upstream refuses a flush and a detach for; in a pause, a flush ignores who only waits. *)
+Busy == \E r \in Requests : running[r] \/ op[r] # "none" \/ hold[r] > 0 \/ filling[r] > 0
+
+Flush ==
+    /\ SomeQueued
+    /\ CASE ResetsUnder = "queue" -> TRUE
+         [] ResetsUnder = "pause" -> ~Busy
+         [] OTHER                 -> FALSE
+    /\ Become(ReleaseFrom(World, 0))
 
 (* The storage backend is detached under the queue; an empty one is attached. *)
 Detach ==
     /\ SomeQueued \/ stored # 0
+    /\ ResetsUnder = "queue" \/ ~(Busy \/ SomeQueued)
     /\ Become([ReleaseFrom(World, 0) EXCEPT !.stored = 0])
 
 (* The lease of a pin whose holder is gone has run out. *)

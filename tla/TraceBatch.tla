@@ -68,6 +68,9 @@ Truth(c, w, x, e, guard) ==
               IF ~Arms(c) THEN "no"
               ELSE IF e.why = "" THEN IF c.arms_limited = c.arms_too_short THEN said(c.arms_limited) ELSE "unsaid"
               ELSE said(IF e.why = "too_short" THEN c.arms_too_short ELSE c.arms_limited)
+         [] guard = "arms_cut"       -> said(Arms(c) /\ c.arms_cut)
+         [] guard = "arms_shrunk"    -> said(Arms(c) /\ c.requeries_lost_match)
+         [] guard = "paces"          -> said(~c.dense /\ c.interval > 0)
          [] guard = "parks"          -> said(c.parks /\ c.buffer)
          [] guard = "parks_pinned"   -> said(c.parks_pinned)
          [] guard = "retries_failed" -> said(c.retries_failed /\ Arms(c))

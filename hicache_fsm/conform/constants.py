@@ -17,9 +17,10 @@ MODULE: Final = "Conform"
 
 PROFILE: Final[Mapping[str, tuple[str, ...]]] = {
     "MCAdmission": (
-        "interval", "max_attempts", "dense", "marks_when_disabled", "arms_too_short", "arms_limited",
-        "spends_unasked", "parks", "parks_pinned", "retries_failed", "immediate_known_hit", "requeries_tail",
-        "requeries_lost_match", "head_rule", "leaky_door", "scope", "resets_budget", "pins_early", "headroom_slack",
+        "interval", "max_attempts", "dense", "marks_when_disabled", "sweeps_when_disabled", "arms_too_short",
+        "arms_limited", "arms_cut", "spends_unasked", "parks", "parks_pinned", "retries_failed",
+        "immediate_known_hit", "requeries_tail", "requeries_lost_match", "head_rule", "leaky_door", "scope",
+        "resets_budget", "resets_under", "pins_early", "headroom_slack",
     ),
     "MCBelief": ("believes_failed", "forgets_detached"),
     "MCRanks": ("interval", "max_attempts", "arms_limited", "spends_unasked", "pacing", "agreed_drains"),

@@ -51,15 +51,15 @@ class AdmissionDriver:
                 yield "enqueue", len(self._keys), why
         for i in range(len(self._keys)):
             yield from self._of_request(i)
-        if self._rules.retries and any(
+        if self._rules.sweeps and any(
             self._state(i) in ("missed", "pending") for i in range(len(self._keys))
         ):
             asked = [i for i in range(len(self._keys)) if self._state(i) in ("missed", "pending")]
             yield from (("tick", *answers) for answers in product(self._answers, repeat=len(asked)))
         waits = any(self._waits(i) for i in range(len(self._keys)))
-        if waits:
+        if waits and self._may_reset("flush", waits=waits):
             yield ("flush",)
-        if waits or self._stored:
+        if (waits or self._stored) and self._may_reset("detach", waits=waits):
             yield ("detach",)
         if self._stored < self._scope.chain:
             yield ("wack",)
@@ -129,6 +129,16 @@ class AdmissionDriver:
         for i in range(self._scope.requests):
             values |= self._request(i) if i < len(self._keys) else self._absent(i)
         return tuple(values[name] for name in self.names)
+
+    def _may_reset(self, event: str, *, waits: bool) -> bool:
+        """Whether an engine of the profile lets the flush or the detach happen."""
+        under = self._rules.resets_under
+        if under == "queue":
+            return True
+        busy = self._host.filling or any(
+            self._running(i) or self._operation(i) or self._hold(i) for i in range(len(self._keys))
+        )
+        return not busy and (not waits or (under == "pause" and event == "flush"))
 
     def _of_request(self, i: int) -> Iterator[Choice]:
         """What may happen to one request that has arrived."""

@@ -105,6 +105,7 @@ def _meaning(scope: Scope, machine: Machine) -> Meaning:
     guards: dict[str, Callable[[View], Expr | Free]] = {
         "asks": asks,
         "arms": lambda view: truth(rules.arms),
+        "paces": lambda view: truth(rules.retries),
         "arms_unasked": lambda view: truth(rules.arms and rules.arms_limited),
         "budget_left": lambda view: view["asked"].lt(rules.max_attempts),
         "due": is_due,

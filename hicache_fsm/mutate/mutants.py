@@ -6,7 +6,11 @@ from dataclasses import dataclass, fields, replace
 from hicache_fsm.spec import Constants, Literal, Machine, Spec, Transition, set_constant
 from hicache_fsm.spec.types import Constant
 
-CHOICES = {"scope": ("rid", "attempt"), "pacing": ("pass", "clock")}
+CHOICES = {
+    "scope": ("rid", "attempt"),
+    "pacing": ("pass", "clock"),
+    "resets_under": ("queue", "pause", "idle"),
+}
 """The constants that are words, with all that they may be."""
 
 SHARE_STEP = 0.25

@@ -53,6 +53,11 @@ class AnyPace(Constants):
         """Whether a miss raises a marker."""
         return not self.dense
 
+    @property
+    def sweeps(self) -> bool:
+        """Whether passes sweep markers."""
+        return not self.dense
+
 
 class AnySize(Scope):
     """A scope whose sizes are expressions."""

@@ -55,6 +55,9 @@ def _due(m: Moment) -> Truth:
 GUARDS: Mapping[str, Callable[[Moment], Truth]] = {
     "arms": lambda m: m.setting.constants.arms,
     "arms_unasked": _arms_unasked,
+    "arms_cut": lambda m: m.setting.constants.arms and m.setting.constants.arms_cut,
+    "arms_shrunk": lambda m: m.setting.constants.arms and m.setting.constants.requeries_lost_match,
+    "paces": lambda m: m.setting.constants.retries,
     "parks": lambda m: m.setting.constants.parks and m.setting.mode == "buffer_only" and not m.attempt.hold,
     "parks_pinned": lambda m: m.setting.constants.parks_pinned,
     "retries_failed": lambda m: m.setting.constants.retries_failed and m.setting.constants.arms,

@@ -103,7 +103,7 @@ class HiCacheLifecycle(CacheSide):
         self._sweeper = Sweeper(core)
         self._numbers = AttemptNumbers()
         self._enqueued = 0
-        self._retries = constants.retries
+        self._sweeps = constants.sweeps
         self._enforces = on_illegal == "enforce"
         self._events = core.table.event_ids
         self._issue, self._sweep, self._admit = (self._events[name] for name in ("issue", "sweep", "admit"))
@@ -206,7 +206,7 @@ class HiCacheLifecycle(CacheSide):
             self._answers.drain(drain)
         if core.leaks and self._enforces:
             self.repair()
-        offers = self._sweeper.sweep(now, head) if self._retries else []
+        offers = self._sweeper.sweep(now, head) if self._sweeps else []
         if core.told:
             journal.passed()
         return offers

@@ -29,6 +29,8 @@ class Hooks(CacheHooks):
         self._entering: Attempt | None = None
         """An attempt whose ``enqueue`` is not written yet."""
         self._again: str | None = None
+        self._cut: int | None = None
+        """0.5.19: the question that the scan has just cut; told once the scan has popped its marker, too."""
         self._asked: tuple[int | None, str | None, int] | None = None
         """Operation number or reason, and tokens, of the question just put or declined."""
 
@@ -76,7 +78,7 @@ class Hooks(CacheHooks):
             f"{PIPELINE}.{releases.write_launch(self._version)}": self.launch_write,
         }
         if self._version == "0.5.19":
-            return common
+            return common | {f"{TREE}.pop_prefetch_loaded_tokens": self.pop_loaded}
         return common | {
             f"{SCHEDULER}._retry_storage_prefetch": self.retry_prefetch,
             f"{SCHEDULER}._prefetch_after_device_hit_loss": self.device_hit_loss,
@@ -241,7 +243,9 @@ class Hooks(CacheHooks):
             if rid not in scheduler.tree_cache._storage_prefetch_missed_rids:
                 self._recorder.prefetch("sweep", rid, facts={"head_exempt": False})
 
-    def pop_ready(self, retries: Any, waiting_queue: Any, *_: Any, **__: Any) -> Observer:
+    def pop_ready(
+        self, retries: Any, waiting_queue: Any, _interval: int = 0, max_attempts: int = 0, **__: Any
+    ) -> Observer:
         """0.5.20+: one sweep; markers that it consumes or drops without asking again."""
         pending, step, head = retries._pending, retries._step + 1, waiting_queue[0].rid
         before = [
@@ -262,7 +266,8 @@ class Hooks(CacheHooks):
             places = {request.rid: place for place, request in enumerate(waiting_queue)}
             told = sorted((one for one in told if one[0] in places), key=lambda one: places[one[0]])
         for rid, dropped, at_head in told:
-            if dropped and not at_head:
+            # an interval of 0 drops paced markers with budget left
+            if dropped and not at_head and self._spends(rid) >= max_attempts:
                 self._spent_out(rid)
             self._recorder.prefetch("sweep", rid, facts={"head_exempt": at_head})
 
@@ -280,6 +285,10 @@ class Hooks(CacheHooks):
         asked = yield
         if not asked and request.storage_prefetch_last_match_len != before and self._spent_out(request.rid):
             self._recorder.prefetch("lose_match", request.rid)
+
+    def _spends(self, rid: str) -> int:
+        attempt = self._recorder.attempt(rid)
+        return 0 if attempt is None else int(attempt.request.storage_prefetch_retry_attempts)
 
     def _spent_out(self, rid: str) -> bool:
         """Note that the budget of an attempt is spent; whether that is news."""
@@ -303,6 +312,9 @@ class Hooks(CacheHooks):
         expired = bool(getattr(operation, "deadline_expired", False))
         if operation.host_indices is None:
             number = self._recorder.orphan(operation)
+            if self._version == "0.5.19":
+                self._cut = number
+                return
             self._recorder.prefetch("expire" if expired else "cut", rid_of(key), op=number)
             return
         hold = view.hold(key)
@@ -313,6 +325,13 @@ class Hooks(CacheHooks):
         else:
             number = self._recorder.end_operation(operation)
             self._recorder.prefetch("fail", rid_of(key), op=number, why="nothing_usable", tokens=0)
+
+    def pop_loaded(self, _tree: Any, rid: str) -> Observer:
+        """0.5.19: the scan is through with a request's prefetch, and drops the marker that a cut has just raised."""
+        yield
+        cut, self._cut = self._cut, None
+        if cut is not None:
+            self._recorder.prefetch("cut", rid, op=cut)
 
     def release_aborted_request(self, tree: Any, key: Any) -> Observer:
         """A queued request leaves without being admitted."""

@@ -73,7 +73,7 @@ def rules(profile: str, server_args: object = None, spec: Spec | None = None) ->
 
     def verdict(state: str, head: bool = False, **holds: bool) -> int:
         truth = table.mask(
-            ["asks", *(["head_exempt"] if head else []), *(name for name in holds if holds[name])]
+            ["asks", "paces", *(["head_exempt"] if head else []), *(name for name in holds if holds[name])]
         )
         row = table.decide(table.state_ids[state], table.event_ids["sweep"], truth)
         effects = () if row is None else row.transition.effects

@@ -106,8 +106,10 @@ class Constants:
     max_attempts: int
     dense: bool
     marks_when_disabled: bool
+    sweeps_when_disabled: bool
     arms_too_short: bool
     arms_limited: bool
+    arms_cut: bool
     spends_unasked: bool
     parks: bool
     parks_pinned: bool
@@ -119,6 +121,7 @@ class Constants:
     leaky_door: bool
     scope: OneOf["rid", "attempt"]
     resets_budget: bool
+    resets_under: OneOf["queue", "pause", "idle"]
     pins_early: bool
     pin_fraction: float
     headroom_slack: int
@@ -136,6 +139,11 @@ class Constants:
     def arms(self) -> bool:
         """Whether a miss raises a marker: retries are on, or the profile marks regardless."""
         return not self.dense and (self.interval > 0 or self.marks_when_disabled)
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether passes sweep markers: retries are on, or the profile sweeps the markers that it raises regardless."""
+        return self.retries or (self.arms and self.sweeps_when_disabled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,11 @@ HEADER: Final = """\
 # What each scenario comes to: by profile on the runtime and on the model, by version on the real SGLang.
 # `pass`; `fail at step N: WHAT`, an invariant or what the step asked for; `inexpressible`, at step N or the world's.
 # Written by `hicache-fsm scenarios --target TARGET --profile PROFILE --record`; the tests compare all of it.
+# `differs`, by hand: why the runtime comes out otherwise under a profile than the release that the profile stands for.
 """
+
+DIFFERS: Final = "differs"
+"""In the place of a target: not an outcome, but why the runtime's is not the real engine's, by profile."""
 
 Outcomes = dict[str, dict[str, str]]
 """By scenario, then by key."""

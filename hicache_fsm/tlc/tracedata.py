@@ -14,9 +14,9 @@ SEEN = ("entry", "armed", "spent", "parked", "hold", "pinned_tokens")
 """What the writer saw, as far as TraceBatch looks at it."""
 
 CONSTANTS = (
-    "interval", "max_attempts", "dense", "marks_when_disabled", "arms_too_short", "arms_limited", "spends_unasked",
-    "parks", "parks_pinned", "retries_failed", "immediate_known_hit", "requeries_tail", "leaky_door", "scope",
-    "resets_budget",
+    "interval", "max_attempts", "dense", "marks_when_disabled", "arms_too_short", "arms_limited", "arms_cut",
+    "spends_unasked", "parks", "parks_pinned", "retries_failed", "immediate_known_hit", "requeries_tail",
+    "requeries_lost_match", "leaky_door", "scope", "resets_budget",
 )  # fmt: skip
 """The constants of a profile that TraceBatch reads."""
 

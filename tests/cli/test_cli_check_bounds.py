@@ -40,11 +40,11 @@ def test_json_has_the_bounds_the_size_and_the_verdicts() -> None:
 
 
 def test_an_upstream_finding_is_explained_with_what_each_step_is_for() -> None:
-    result = run("check", "--requests", "1", "--profile", "seed")
+    result = run("check", "--requests", "1", "--profile", "sglang-0.5.23")
     assert result.exit_code == 0, result.output
     assert "upstream finding (#39318)" in result.stdout
     assert "matters for" in result.stdout
-    assert "what stands for these states in SGLang 0.5.19" in result.stdout
+    assert "what stands for these states in SGLang 0.5.23" in result.stdout
 
 
 def test_what_does_not_fit_exits_3() -> None:

@@ -113,9 +113,9 @@ def _replay(built: System, result: Result, invariant: str) -> list[dict[str, int
 )
 def test_a_counterexample_can_be_replayed_step_by_step(invariant: str) -> None:
     kind = SPEC.invariants[invariant].systems[0]
-    name = {"admission": "admission.pair", "admission-disabled": "admission-disabled.interval"}.get(
-        kind, "belief.chain"
-    )
+    shown = {"admission": "admission.pair", "admission-disabled": "admission-disabled.interval"}
+    # only a request that comes back under its id has an older question to be taken for
+    name = "admission.retracted" if invariant == "one-in-flight" else shown.get(kind, "belief.chain")
     built = system(SPEC, "seed", name)
     result = explore(built)
     states = _replay(built, result, invariant)

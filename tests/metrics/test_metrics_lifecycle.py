@@ -35,7 +35,7 @@ def test_the_gauges_of_states_are_what_is_queued(tmp_path: Path, seed: int, prof
     prefetch = {state: count for (machine, state), count in states.items() if machine == "prefetch"}
     assert sum(prefetch.values()) == lives.life.waiting > 5
     assert prefetch == lives.states()
-    assert len(prefetch) > 3
+    assert len(prefetch) > 2
 
 
 @pytest.mark.parametrize(("seed", "profile"), [(4, "recommended"), (5, "sglang-0.5.23"), (6, "seed")])

@@ -18,7 +18,7 @@ ALL = {mutant.name: mutant for mutant in mutants(SPEC)}
 SAMPLE = {
     "pin: drop fits of pin [anchored, fits] from unpinned, capped": "validation",
     "prefetch: drop row admit from loaded": "search",
-    "prefetch: drop effect lower_marker of sweep [!head_exempt, !immediate, budget_left] from missed": "search",
+    "prefetch: drop effect lower_marker of sweep [!head_exempt, !immediate, budget_left, paces] from missed": "search",
     "pin: drop row pin [anchored, fits] from capped": "conformance",
     "belief: drop effect settle_write of write_failed [!believes_failed] from writing": "conformance",
     "node: drop effect unclaim of loaded [owner] from loading": "validation",

@@ -54,6 +54,13 @@ def test_a_retry_one_pass_early_breaks_paced(tmp_path: Path) -> None:
     assert rules(judged(tmp_path, ENQUEUE, ISSUE, MISS, sweep(0), sweep(1, op=2))) == ["paced"]
 
 
+def test_an_interval_of_0_drops_each_marker_with_the_next_sweep_in_0_5_23(tmp_path: Path) -> None:
+    off = {"profile": "sglang-0.5.23", "constants": {"interval": 0}}
+    swept = event("sweep", facts={"head_exempt": False}, seen={"armed": False})
+    assert rules(judged(tmp_path, ENQUEUE, ISSUE, MISS, swept, **off)) == []
+    assert rules(judged(tmp_path, ENQUEUE, ISSUE, MISS, {**swept, "seen": {"armed": True}}, **off)) != []
+
+
 def test_a_retry_beyond_the_budget_breaks_attempts_bounded(tmp_path: Path) -> None:
     spent = (ENQUEUE, ISSUE, MISS, sweep(0), sweep(2, op=2), event("miss", 2, op=2))
     assert rules(judged(tmp_path, *spent, event("lose_match", 3, op=3))) == ["attempts-bounded"]

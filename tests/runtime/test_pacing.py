@@ -38,6 +38,7 @@ class Stepped:
                 "immediate": self.immediate,
                 "budget_left": self.spent < budget,
                 "due": retry_due(self.waited, interval),
+                "paces": interval > 0,
                 "asks": asks,
             }.items()
             if holds

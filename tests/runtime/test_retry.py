@@ -254,9 +254,8 @@ def test_every_miss_is_recorded_with_its_reason(provoke, reason) -> None:  # typ
     assert (life.reason(key), life.misses) == (reason, {reason: 1})
 
 
-@pytest.mark.parametrize("profile", ["recommended", "sglang-0.5.23"])
-def test_interval_zero_leaves_no_trace(profile: str) -> None:
-    life = lifecycle(profile, interval=0)
+def test_interval_zero_leaves_no_trace() -> None:
+    life = lifecycle(interval=0)
     keys = [behind_a_head(life), life.enqueue("b", 96), life.enqueue("c", 96)]
     life.missed(keys[0], asked(life, keys[0]))
     asked(life, keys[1])
@@ -379,3 +378,43 @@ def test_nothing_is_asked_while_storage_is_detached() -> None:
     assert life.issue(key) is None
     life.attach()
     assert life.issue(key) is not None
+
+
+def test_retries_that_are_off_drop_a_marker_with_the_next_sweep_in_0_5_23() -> None:
+    life = lifecycle("sglang-0.5.23", interval=0)
+    key = behind_a_head(life)
+    life.missed(key, asked(life, key))
+    assert life.state(key) == "missed"
+    assert life.begin_pass() == []
+    assert (life.state(key), life.spent(key)) == ("queued", 0)
+
+
+def test_retries_that_are_off_still_ask_for_a_known_hit_in_0_5_23() -> None:
+    life = lifecycle("sglang-0.5.23", interval=0)
+    key = behind_a_head(life)
+    asked(life, key)
+    life.lose_anchor(key)
+    assert life.begin_pass() == [key]
+    assert life.issue(key) is not None
+
+
+@pytest.mark.parametrize(
+    ("profile", "then"), [("seed", "queued"), ("sglang-0.5.23", "missed"), ("recommended", "missed")]
+)
+def test_a_cut_question_is_armed_but_in_0_5_19_whose_scan_pops_its_marker(profile: str, then: str) -> None:
+    life = lifecycle(profile)
+    key = behind_a_head(life)
+    asked(life, key)
+    life.cut(key)
+    assert life.state(key) == then
+
+
+@pytest.mark.parametrize(
+    ("profile", "then"), [("seed", "queued"), ("sglang-0.5.23", "missed"), ("recommended", "missed")]
+)
+def test_a_hold_without_its_base_is_asked_for_again_but_in_0_5_19_39283(profile: str, then: str) -> None:
+    life = lifecycle(profile)
+    key = behind_a_head(life)
+    loaded(life, key)
+    life.shrink(key)
+    assert (life.state(key), life.occupied_tokens) == (then, 0)

@@ -85,6 +85,39 @@ def test_an_illegal_event_is_refused_and_changes_nothing() -> None:
     assert cache.observe() == before
 
 
+@pytest.mark.parametrize("event", ["flush", "detach"])
+@pytest.mark.parametrize(
+    ("profile", "then"),
+    [("recommended", Answer.DONE), ("sglang-0.5.23", Answer.REFUSED), ("seed", Answer.REFUSED)],
+)
+def test_upstream_refuses_a_reset_under_the_queue_36882(event: str, profile: str, then: Answer) -> None:
+    assert answers(driven(["enq r"], profile=profile), event) is then
+    assert answers(driven(["enq r", "miss r", "admit r", "finish r"], profile=profile), event) is Answer.DONE
+
+
+@pytest.mark.parametrize(
+    ("profile", "then"),
+    [("recommended", Answer.DONE), ("sglang-0.5.23", Answer.DONE), ("seed", Answer.REFUSED)],
+)
+def test_a_flush_in_a_pause_ignores_who_only_waits_but_in_0_5_19_31962(profile: str, then: Answer) -> None:
+    assert answers(driven(["enq r", "miss r", "pause"], profile=profile), "flush") is then
+    if profile != "recommended":
+        assert (
+            answers(driven(["enq r", "hit r", "done r", "pause"], profile=profile), "flush") is Answer.REFUSED
+        )
+
+
+def test_a_retracted_request_leaves_its_prompt_on_the_device() -> None:
+    now = after(["enq r", "miss r", "admit r", "retract r"])
+    assert (now.requests["r"].state, now.asked["r"]) == ("queued", 1)
+
+
+def test_in_cache_mode_a_question_that_is_out_counts_against_the_rate_limit() -> None:
+    world = replace(WORLD, mode="cache", host=3)
+    assert after(["enq r", "enq h"], world).asked == {"r": 1, "h": 0}
+    assert after(["enq r", "miss r", "enq h"], world).asked == {"r": 1, "h": 1}
+
+
 def test_settle_sees_everyone_through() -> None:
     now = after(["enq h", "enq r", "hit h", "write c", "cut r", "settle"])
     assert now.idle

@@ -164,7 +164,7 @@ class Steps:
 
     def _tick(self) -> list[Action]:
         """One scheduling pass: every marker and wait in the queue is swept once, in the queue's order."""
-        if not self.scope.constants.retries:
+        if not self.scope.constants.sweeps:
             return []
         views = [self._view(0)]
         swept = FALSE
@@ -193,10 +193,23 @@ class Steps:
                 for view in views
                 for after in self.tables.fire(replace(view, instance=name(i)), "prefetch", event)
             ]
+        happens = queued
         if event == "detach":
             views = [view.change({"stored": 0}) for view in views]
-            queued = queued | self.start.values["stored"].ne(0)
-        return actions(self.layout, event, event, -1, [view.assuming(queued) for view in views])
+            happens = queued | self.start.values["stored"].ne(0)
+        happens = happens & self._may_reset(event, queued)
+        return actions(self.layout, event, event, -1, [view.assuming(happens) for view in views])
+
+    def _may_reset(self, event: str, queued: Expr) -> Expr:
+        """Whether the engine lets a flush or a detach happen: upstream while nothing runs, is asked or held."""
+        under = self.scope.constants.resets_under
+        if under == "queue":
+            return TRUE
+        views = [self._view(i) for i in range(self.scope.requests)]
+        busy = any_of(
+            any_of(view[what].ne(0) for what in ("running", "op", "hold", "filling")) for view in views
+        )
+        return ~busy & (TRUE if under == "pause" and event == "flush" else ~queued)
 
     def _world(self) -> Iterator[Action]:
         """Storage commits a page; the anchor leaves the device, unless it is pinned, and comes back."""

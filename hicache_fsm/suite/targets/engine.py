@@ -124,7 +124,7 @@ class Engine:
         span = request.prompt[begin:]
         if not why and len(span) < self.world.threshold:
             why = TOO_SHORT
-        if not why and self.world.mode == "cache" and self.life.occupied_tokens >= self.limit:
+        if not why and self.world.mode == "cache" and self.charged() >= self.limit:
             why = RATE_LIMITED
         anchor = self.rebase(request, depth)
         put = self.life.lose_match if lost else self.life.issue
@@ -136,6 +136,31 @@ class Engine:
         request.questions.append(Asked(number, begin, self.storage.emptied))
         self.tell("issue", request)
         return ""
+
+    def charged(self) -> int:
+        """Host pages that the rate limit counts in cache mode: those taken, and those that questions out may take."""
+        asking = sum(
+            len(each.prompt) - each.questions[-1].base
+            for each in self.requests.values()
+            if self.state(each) in ("probing", "retrying")
+        )
+        return self.life.occupied_tokens + asking
+
+    def bars_reset(self, event: str) -> str:
+        """Why the engine refuses a flush or a detach, nothing if it does not.
+
+        Upstream wants nothing to run, to be asked, read, held or written, and nobody to wait; in a pause, 0.5.23's
+        flush ignores who only waits.
+        """
+        under = self.life.settings.constants.resets_under
+        if under == "queue":
+            return ""
+        requests = self.requests.values()
+        busy = any(self.runs(each) or self.live(each) or self.held(each) for each in requests)
+        if busy or self.slots.total("fill") or self.storage.writing:
+            return "something is pending"
+        ignored = under == "pause" and self.paused and event == "flush"
+        return "requests queue" if not ignored and any(self.queues(each) for each in requests) else ""
 
     def rebase(self, request: Request, depth: int) -> Anchor | None:
         """The device node that the span hangs on now; one that is off the device if there was one and is none."""

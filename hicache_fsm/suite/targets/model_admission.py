@@ -3,6 +3,8 @@
 from hicache_fsm.suite.protocol import Answer, Event, Reply
 from hicache_fsm.suite.targets.model_requests import ADMISSIBLE, ATTEMPTS, DONE, QUEUED, Requests, not_said
 
+PENDING = "the cache is not reset while anything is pending"
+
 
 class Admission(Requests):
     """The rest of the words; a method is a word."""
@@ -36,7 +38,7 @@ class Admission(Requests):
         self._matched[rid] = anchored
         self.told.add(("lose", rid))
         if self._of(rid, "hold"):
-            return self.take("shrink", rid)
+            return self.take("shrink", rid) and self._rules.requeries_lost_match
         self.take("lose_match", rid, self._decided(""))
         return self._state(rid) not in ADMISSIBLE
 
@@ -95,7 +97,8 @@ class Admission(Requests):
         return DONE
 
     def on_detach(self, event: Event) -> Reply:
-        self.take("detach", None)
+        if not self.take("detach", None) and (self._waits or self._model.state["stored"]):
+            return Reply(Answer.REFUSED, PENDING)
         self._stored.clear()
         self._attached = False
         return DONE
@@ -107,8 +110,14 @@ class Admission(Requests):
     def on_flush(self, event: Event) -> Reply:
         if any(self._state(rid) == "running" for rid in self._order):
             return Reply(Answer.REFUSED, "requests are running")
-        self.take("flush", None)
+        ignored = self._rules.resets_under != "pause" or self._paused
+        if self._waits and not (ignored and self.take("flush", None)):
+            return Reply(Answer.REFUSED, PENDING)
         return DONE
+
+    @property
+    def _waits(self) -> bool:
+        return any(self._state(rid) in QUEUED for rid in self._order)
 
     def on_pause(self, event: Event) -> Reply:
         self._paused = True

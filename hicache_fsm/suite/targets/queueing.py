@@ -62,7 +62,8 @@ class Queueing(Answering):
         if self.held(request):
             self.rebase(request, depth)
             self.life.shrink(request.key)
-            return True
+            # Who asks for no lost match admits it without its hold (0.5.19).
+            return self.life.settings.constants.requeries_lost_match
         if self.state(request) == "exhausted":
             return False
         self.ask(request, lost=True)
@@ -98,10 +99,14 @@ class Queueing(Answering):
         return DONE
 
     def retract(self, request: Request, why: str) -> None:
-        """A running request queues again, behind those that queue, and asks at once."""
+        """A running request queues again, behind those that queue, and asks at once for what the device has not.
+
+        What ran leaves its prompt on the device.
+        """
         key = self.life.retract(request.key, why)
         if key is not None:
             request.key = key
+            self.tree.add(request.prompt)
             self.requests[request.rid] = self.requests.pop(request.rid)
             self.ask(request)
 

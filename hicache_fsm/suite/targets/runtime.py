@@ -169,6 +169,8 @@ class RuntimeCache(Queueing):
     def on_detach(self, event: Event) -> Reply:
         if not self.life.attached:
             return Reply(Answer.REFUSED, "no storage is attached")
+        if why := self.bars_reset("detach"):
+            return Reply(Answer.REFUSED, why)
         self.life.detach()
         self.storage.empty()
         return DONE
@@ -182,6 +184,8 @@ class RuntimeCache(Queueing):
     def on_flush(self, event: Event) -> Reply:
         if any(self.runs(each) for each in self.requests.values()):
             return Reply(Answer.REFUSED, "requests are running")
+        if why := self.bars_reset("flush"):
+            return Reply(Answer.REFUSED, why)
         self.life.flush()
         for page in sorted(self.tree.resident):
             self.on_evict(Event("evict", node=page))
