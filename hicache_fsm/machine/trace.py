@@ -75,8 +75,8 @@ class Tracer(Generic[Subject]):
 
         Every guard needs one, or a bool that settles it, and is asked only if the decision hangs on it; effects
         without one are left to the caller.  The newest `entries` transitions are remembered, and keep their
-        subjects alive.  Raises ValueError for a guard without a function, or a function for an effect that the
-        machine lacks.
+        subjects alive.  An effect must not take an event to its own subject.  Raises ValueError for a guard
+        without a function, or a function for an effect that the machine lacks.
         """
         effects = {} if effects is None else effects
         if unknown := sorted(set(effects) - set(machine.effects)):
@@ -127,10 +127,9 @@ class Tracer(Generic[Subject]):
         return {taken.row: taken.times for taken in self._rows.values()}
 
     def trace(self, subject: Subject | None = None) -> Iterator[Entry[Subject]]:
-        """The remembered transitions, oldest first: of all subjects, or of this one.  Format one with `str`."""
-        return (
-            Entry(now, one, taken.row) for now, one, taken in self._ring if subject is None or one is subject
-        )
+        """The transitions remembered by now, oldest first: of all subjects, or of this one.  Format one with `str`."""
+        ring = tuple(self._ring)
+        return (Entry(now, one, taken.row) for now, one, taken in ring if subject is None or one is subject)
 
     def _trees(self, event: int) -> Iterator[Fork[Guard[Subject], Taken | None] | Taken | None]:
         """The decision of the event in each state."""

@@ -77,7 +77,8 @@ class RankComparison:
         if now < self._next or self.broken:
             return None
         self._next = (now // self._every + 1) * self._every
-        self._digest.close(now)
+        if not self._withdrawn:
+            self._digest.close(now)
         try:
             if self._store is not None:
                 self._store.set(self._place(self.rank), str(now))

@@ -50,7 +50,7 @@ class StallWatch:
         self._now = 0
         self._since = 0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="hicache-fsm-ranks", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="hicache-fsm-ranks", daemon=True)
 
     def start(self) -> None:
         """Begin to watch."""
@@ -64,6 +64,12 @@ class StallWatch:
         """Pass `now` has begun; all ranks were alike before pass `since`."""
         self._now = now
         self._since = since
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:
+            self._tell(f"rank {self._rank} watches no more for ranks that stand still: {error!r}")
 
     def _watch(self) -> None:
         seen, stood, told = -1, 0, False
@@ -81,6 +87,8 @@ class StallWatch:
             try:
                 self._look(now)
             except RuntimeError:
+                if self._now != now:  # it goes on, and decides while it is read
+                    continue
                 self._tell(f"rank {self._rank} stands still in pass {now}; the store of the ranks is gone")
 
     def _look(self, now: int) -> None:

@@ -158,7 +158,8 @@ class Judge:
                 line, "attempt", f"{before.name} is still {before.state} when {attempt.name} begins", before
             )
         if before is not None and again and not self._resets_budget(line):
-            attempt.spent = before.spent
+            # of one that is followed no more, only the engine knows what it spent
+            attempt.spent = line.seen.get("spent", before.spent) if before.lost else before.spent
         attempt.history.append(f"line {line.number}  pass {line.pass_}  enqueue: -> {attempt.state}")
         self._latest[line.rid] = attempt
         self.verdict.states[attempt.state] += 1

@@ -1,11 +1,15 @@
 """Judges a log that lost its beginning, as a flight recorder's dump: the attempts that begin in it, as ever."""
 
 from math import inf
+from typing import Final
 
 from hicache_fsm.replay.judge import Judge
 from hicache_fsm.replay.tracked import Tracked
 from hicache_fsm.runtime.logread import Line
 from hicache_fsm.spec import Spec, Transition
+
+UNKNOWN: Final = "unknown"
+"""The state of an attempt that began before the tail, until it ends."""
 
 
 class TailJudge(Judge):
@@ -22,21 +26,26 @@ class TailJudge(Judge):
 
     def feed(self, line: Line) -> None:
         """Judge one line; the first of an attempt that began before the tail makes it known."""
-        if line.rid and line.rid not in self._latest and line.event != "enqueue":
-            old = Tracked(line.rid, line.attempt, "unknown", line.pass_, again=True, lost=True)
+        if line.rid and line.event != "enqueue" and self._is_old(self._latest.get(line.rid), line.attempt):
+            old = Tracked(line.rid, line.attempt, UNKNOWN, line.pass_, again=True, lost=True)
             self._latest[line.rid] = old
             self.verdict.counts["attempts passed over"] += 1
         super().feed(line)
 
     def _enqueue(self, line: Line) -> None:
         before = self._latest.get(line.rid)
-        if before is None:
+        if before is None or self._is_old(before, line.attempt - 1):
             # What came before it is unknown, but for what the engine shows.
-            before = Tracked(line.rid, line.attempt - 1, "unknown", line.pass_, lost=True)
+            before = Tracked(line.rid, line.attempt - 1, UNKNOWN, line.pass_, lost=True)
             self._latest[line.rid] = before
         if before.lost:
             before.spent = int(line.seen.get("spent", 0))
         super()._enqueue(line)
+
+    @staticmethod
+    def _is_old(known: Tracked | None, attempt: int) -> bool:
+        """Whether an attempt must have begun before the tail: `known`, what came so far of its id, is older."""
+        return known is None or (known.state == UNKNOWN and known.attempt < attempt)
 
     def _operation_fits(self, line: Line, attempt: Tracked, row: Transition) -> bool:
         if self._old_ops == inf and "ask" in row.effects:

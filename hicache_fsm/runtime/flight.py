@@ -62,14 +62,15 @@ class FlightRecorder:
         """
         if self._settings is None:
             raise ValueError("no lifecycle has this flight recorder for its log")
+        trailer = self._trailer  # before the events, of which it must be the last
         records = list(self._records)
         lost = len(records) > self.events
         with self._open(path) as log:
             log.header(self._settings, tail=lost)
             for record in records[lost:]:
                 log.note(record)
-            if self._trailer is not None:
-                now, idle, residue = self._trailer
+            if trailer is not None:
+                now, idle, residue = trailer
                 log.trailer(now, idle=idle, residue=residue)
         if log.broken:
             raise OSError(f"{path} could not be written whole")
@@ -83,7 +84,7 @@ class FlightRecorder:
 
     def alarm(self) -> None:
         """An event was illegal, or an invariant is broken: the first time, write what led there."""
-        if self.path is None or self.dumped:
+        if self.path is None or self.dumped or self._settings is None:
             return
         self.dumped = True
         try:

@@ -206,7 +206,11 @@ class HiCacheLifecycle(CacheSide):
             self._answers.drain(drain)
         if core.leaks and self._enforces:
             self.repair()
-        offers = self._sweeper.sweep(now, head) if self._sweeps else []
+        if self._sweeps:
+            offers = self._sweeper.sweep(now, head)
+        else:
+            core.pacing.take_raised()  # markers that a profile raises all the same serve nobody
+            offers = []
         if core.told:
             journal.passed()
         return offers

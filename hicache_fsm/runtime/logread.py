@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
 
 from hicache_fsm.spec import Spec, load_spec
@@ -188,15 +189,33 @@ _SHAPE: Final[Mapping[str, tuple[type, Any]]] = {
     "seen": (dict, {}),
 }
 
+_OPTIONAL: Final[Mapping[str, tuple[type, ...]]] = {
+    "threshold_tokens": (int,),
+    "pin_cap_tokens": (int, NoneType),
+    "wanted_tokens": (int,),
+    "keep_pages": (int,),
+    "residue": (dict,),
+}
+_SEEN: Final = ("spent", "pinned_tokens", "occupied_tokens")
+
+
+def _wrong_type(path: Path, number: int, name: str, value: object, wanted: type) -> LogError:
+    reason = f"{name} is {value!r}, expected {wanted.__name__}"
+    return LogError(path, number, reason, "see docs/event-log.md for the fields")
+
 
 def _line(path: Path, number: int, kind: str, data: Mapping[str, Any]) -> Line:
     values: dict[str, Any] = {}
     for name, (wanted, default) in _SHAPE.items():
-        value = data.get(name, default)
+        values[name] = value = data.get(name, default)
         if type(value) is not wanted:
-            reason = f"{name} is {value!r}, expected {wanted.__name__}"
-            raise LogError(path, number, reason, "see docs/event-log.md for the fields")
-        values[name] = value
+            raise _wrong_type(path, number, name, value, wanted)
+    for name, kinds in _OPTIONAL.items():
+        if name in data and type(data[name]) not in kinds:
+            raise _wrong_type(path, number, name, data[name], kinds[0])
+    for name in _SEEN:
+        if type(value := values["seen"].get(name, 0)) is not int:
+            raise _wrong_type(path, number, f"seen.{name}", value, int)
     if kind == "event" and "pass" not in data:
         raise LogError(path, number, "no pass", "every event names its scheduling pass")
     return Line(

@@ -74,10 +74,11 @@ class Auditor:
     def free_lost(self) -> int:
         """Give back the host slots that the last run found nobody's; how many.
 
-        Only with no storage read in flight: a read that the books missed may still write to them.
+        Only with no storage read in flight: a read that the books missed may still write to them. With several ranks
+        nothing: reads end at different times on each, and all must have the same room.
         """
         lost, self._lost = self._lost, []
-        if self._ledger.in_flight or self._view.storage_busy():
+        if self._view.ranks > 1 or self._ledger.in_flight or self._view.storage_busy():
             return 0
         for pool, slots in lost:
             pool.free(slots)

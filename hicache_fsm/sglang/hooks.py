@@ -13,7 +13,7 @@ from . import releases
 from .cachehooks import CacheHooks, Observer
 from .guard import After, Before, Hook, Touch, When
 from .recorder import Attempt, Recorder
-from .view import rid_of
+from .view import key_of, rid_of
 from .watch import PIPELINE, RETRIES, SCHEDULER, TREE, Watch
 
 
@@ -339,9 +339,11 @@ class Hooks(CacheHooks):
         self._recorder.orphan(None if view is None else view.live_operation(key))
         yield
         attempt = self._recorder.attempt(rid_of(key))
-        if attempt is not None and attempt.queued:
+        if attempt is None or key_of(attempt.request) != key:
+            return
+        if attempt.queued:
             self._abort(attempt)
-        elif attempt is not None and attempt.running:
+        elif attempt.running:
             self._end(attempt)
 
 

@@ -68,9 +68,8 @@ class Keeper:
     def enter(self, request: Any) -> None:
         """An attempt is about to be queued."""
         if self.ledger is not None:
-            if request.rid in self.ledger.records:
-                # what an earlier attempt of the id left behind must not pass to this one unseen
-                self._handle(self.ledger.settle_id(request.rid, self.now))
+            # what an earlier attempt of the id left behind must not pass to this one unseen
+            self._handle(self.ledger.settle_id(request.rid, self.now))
             self.ledger.enter(key_of(request))
 
     def report(self, finding: Finding, mend: Mend | None = None) -> None:
@@ -104,6 +103,8 @@ class Keeper:
         patience, period = self.options.patience, self.options.audit_passes
         self._due = self.now + patience
         if self.ledger is None:
+            # a storage attached later is asked, too, and nobody reads what hooks note of it
+            self.notes.clear()
             return
         if self._reported or not self.ledger.quiet:
             self._judge()

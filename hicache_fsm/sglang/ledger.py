@@ -109,14 +109,16 @@ class Ledger:
         before = self.records.get(rid)
         number = self._past.pop(rid, (-1,))[0] if before is None else before.attempt
         number = 0 if number is None else number + 1
-        if before is not None and before.key == key:
-            record = before
+        if before is not None and (before.key == key or isinstance(before.key, str)):
+            # an id alone is the marker's, which passes to the newest attempt
+            record, record.key = before, key
             record.attempt, record.queued, record.exit, record.left_pass = number, True, None, None
             record.told = NOBODY
         else:
             record = self.records[rid] = Record(key, rid, number, queued=True)
-            if before is not None and (before.held or before.fills):
-                record.older = before
+            if before is not None:
+                # one that is still to be read stays in its chain until then
+                record.older = before if before.noted or before.held or before.fills else before.older
         record.noted = True
         self._moved.append(record)
         return record
@@ -155,6 +157,8 @@ class Ledger:
             newest = self.records[rid] = Record(key, rid, number, exit=exit_, left_pass=left)
         if newest.key is key or isinstance(key, str):
             return newest
+        if isinstance(newest.key, str):
+            newest.key = key
         record = newest
         while record.key != key:
             if record.older is None:
@@ -165,14 +169,18 @@ class Ledger:
     def _forget(self, record: Record) -> None:
         newest = self.records[record.rid]
         if newest is not record:
-            while newest.older is not record:
-                assert newest.older is not None
-                newest = newest.older
-            newest.older = record.older
-        elif record.older is None:
-            del self.records[record.rid]
-            if record.attempt is not None:
-                self._past[record.rid] = (record.attempt, record.exit, record.left_pass)
+            before = newest
+            while before.older is not record:
+                assert before.older is not None
+                before = before.older
+            before.older = record.older
+            if newest.queued or newest.noted or newest.held or newest.fills:
+                return
+        # the newest numbers the next one, so it stays as long as any older one does
+        if newest.older is None:
+            del self.records[newest.rid]
+            if newest.attempt is not None:
+                self._past[newest.rid] = (newest.attempt, newest.exit, newest.left_pass)
                 if len(self._past) > PAST:
                     del self._past[next(iter(self._past))]
 
@@ -262,6 +270,9 @@ class Ledger:
         for record in self.of(rid):
             self._sync(record, now)
             found += self._judge(record, now)
+            if not (record.held or record.noted):
+                record.noted = True
+                self._left.append(record)
         return found
 
     def _settle_all(self, now: int) -> list[Finding]:

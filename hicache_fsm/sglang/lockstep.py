@@ -149,6 +149,23 @@ class Lockstep:
         digest = self._digest
         if digest is None:
             return
+        try:
+            self._decide(digest, pass_, machine, event, rid, members)
+        except Exception:
+            self._digest = None
+            if self._comparison is not None:
+                self._comparison.withdraw()
+            LOGGER.exception("hicache-fsm compares no ranks after a fault; the engine runs on")
+
+    def _decide(
+        self,
+        digest: RankDigest,
+        pass_: int,
+        machine: str,
+        event: str,
+        rid: str | None,
+        members: Mapping[str, Any],
+    ) -> None:
         if machine not in COMPARED:
             if machine == "belief" and event in BELIEFS:
                 digest.decide(pass_, (machine, event, "", 0, 0, 0, belief_facts(members), ""))

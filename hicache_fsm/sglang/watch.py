@@ -133,7 +133,10 @@ class Watch:
             entry = tree.ongoing_prefetch.get(key)
             if entry is not None:
                 ledger.note_read(entry.operation)
-            ledger.leave(rid, f"abort ({self.reason(rid)})", self._keeper.now)
+            newest = ledger.records.get(rid)
+            # else a repair gives back what an older attempt left
+            if newest is not None and newest.key == key:
+                ledger.leave(rid, f"abort ({self.reason(rid)})", self._keeper.now)
             self._note((key, (), self._keeper.now))
 
     # ---- whose holdings may change

@@ -137,6 +137,15 @@ def test_an_entry_reads_as_one_line() -> None:
     assert [str(entry) for entry in tracer.trace()] == ["pass 0  r1  unpinned --pin--> pinned"]
 
 
+def test_a_trace_is_what_was_remembered_when_it_was_asked_for() -> None:
+    tracer: Tracer[Thing] = Tracer(PIN, YES)
+    pin = tracer.trigger("pin")
+    pin(Thing("unpinned"))
+    for entry in tracer.trace():
+        pin(Thing("unpinned", f"after {entry.subject}"))
+    assert [entry.subject.name for entry in tracer.trace()] == ["a", "after a"]
+
+
 def test_an_effect_that_raises_leaves_the_old_state_and_nothing_in_the_books() -> None:
     def fails(thing: Thing, facts: object) -> None:
         raise MemoryError

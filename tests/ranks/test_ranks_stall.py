@@ -115,3 +115,14 @@ def test_what_was_left_at_an_older_stand_is_taken_back(make: Make) -> None:
     assert first.told.wait(30)
     stand(second, 29)
     assert "pass 28" not in second.line()
+
+
+def test_a_watch_that_cannot_look_says_so_in_one_line(make: Make) -> None:
+    def busy() -> bool:
+        raise AttributeError("no running batch")
+
+    rank = make(0, busy)
+    stand(rank, 3, SWEEP)
+    assert rank.line() == (
+        "rank 0 watches no more for ranks that stand still: AttributeError('no running batch')"
+    )

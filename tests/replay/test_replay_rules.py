@@ -84,6 +84,15 @@ def test_the_same_is_a_known_finding_under_the_upstream_profile(tmp_path: Path) 
     assert verdict.holds
 
 
+def test_what_an_attempt_spent_that_is_followed_no_more_is_taken_from_the_engine(tmp_path: Path) -> None:
+    again = event("enqueue", 3, again="retracted") | {"attempt": 1, "seen": {"spent": 1}}
+    unknown = event("miss", 1, op=7, why="absent")
+    lines = (ENQUEUE, ISSUE, unknown, event("admit", 2), event("retract", 3), again)
+    assert len(rules(judged(tmp_path, *lines, profile="seed"))) == 1
+    followed = (ENQUEUE, event("admit", 2), event("retract", 3), again)
+    assert rules(judged(tmp_path, *followed, profile="seed")) == ["attempts-bounded"]
+
+
 def test_a_marker_left_after_an_abort_breaks_marker_owned_16369(tmp_path: Path) -> None:
     left = event("abort", seen={"armed": True}, why="queue_limit")
     assert rules(judged(tmp_path, ENQUEUE, ISSUE, MISS, left)) == ["marker-owned"]

@@ -127,6 +127,26 @@ def test_any_tail_of_a_sound_log_is_judged_sound(tmp_path: Path, seed: int) -> N
         assert verdict.closed
 
 
+@pytest.mark.parametrize("events", range(2, 11))
+def test_a_tail_tells_the_attempts_of_one_id_apart(tmp_path: Path, events: int) -> None:
+    """What still comes of an older attempt, as its orphan's answer, says nothing about the newer one."""
+    box = tmp_path / "box.jsonl"
+    recorder = FlightRecorder(box, events=events)
+    life = lifecycle(log=recorder, on_illegal="observe")
+    first = life.enqueue("r", 96)
+    question = asked(life, first)
+    life.abort(first)
+    second = life.enqueue("r", 96)
+    life.unparked(first)
+    life.missed(first, question)
+    life.missed(second, asked(life, second))
+    life.missed(first, question)
+    life.abort(second)
+    asked(life, life.enqueue("r", 96))
+    recorder.dump(box)
+    assert judged(box).violations == []
+
+
 def test_a_corrupted_tail_is_found_in_an_attempt_that_began_in_it(tmp_path: Path) -> None:
     box = tmp_path / "box.jsonl"
     lived(FlightRecorder(box, events=400)).close()
@@ -204,6 +224,28 @@ def test_another_thread_may_dump_while_the_scheduler_runs(tmp_path: Path) -> Non
         lived(recorder, steps=60)
         over.set()
     assert dumped.result() > 0
+
+
+def test_a_dump_while_the_lifecycle_closes_has_no_trailer_without_the_last_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = FlightRecorder()
+    life = lifecycle(log=recorder)
+
+    def opened(path: Path) -> EventLog:
+        life.enqueue("late", 96)
+        life.close()
+        return EventLog(path)
+
+    monkeypatch.setattr(recorder, "_open", opened)
+    life.enqueue("r", 96)
+    recorder.dump(tmp_path / "box.jsonl")
+    assert [line.rid or line.kind for line in read_log(tmp_path / "box.jsonl")] == ["header", "r"]
+
+
+def test_a_recorder_that_heard_nothing_closes_without_a_file(tmp_path: Path) -> None:
+    FlightRecorder(tmp_path / "box.jsonl").close()
+    assert not (tmp_path / "box.jsonl").exists()
 
 
 def test_a_place_that_cannot_be_written_is_told_and_the_engine_goes_on(

@@ -233,6 +233,17 @@ def test_requests_that_left_are_dropped_once_and_never_looked_at_again() -> None
     assert calls(life.begin_pass) <= idle
 
 
+@pytest.mark.parametrize(("profile", "interval"), [("seed", 0), ("sglang-0.5.23", 0), ("recommended", 0)])
+def test_markers_that_no_pass_sweeps_are_not_kept(profile: str, interval: int) -> None:
+    life = lifecycle(profile, interval=interval, monitor=False)
+    for i in range(3):
+        key = life.enqueue(f"r{i}", 96)
+        life.missed(key, life.issue(key) or 0)
+        life.begin_pass()
+        life.abort(key)
+    assert list(life._core.pacing.waiting()) == []
+
+
 def test_an_offer_to_ask_again_survives_the_loss_of_the_hold() -> None:
     life = HiCacheLifecycle("recommended", pool_tokens=4096, max_context_len=1024, interval=2)
     life.enqueue("head", 64)

@@ -54,6 +54,20 @@ def test_every_other_event_is_alike(left_out: str) -> None:
     assert fed(*EVENTS).digest != fed(*[one for one in EVENTS if one[2] != left_out]).digest
 
 
+def test_a_fault_in_the_digest_ends_the_comparison_and_reaches_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    withdrawn: list[bool] = []
+    lockstep = Lockstep(16, 60.0)
+    lockstep._digest = RankDigest()
+    comparison: Any = SimpleNamespace(withdraw=lambda: withdrawn.append(True))
+    lockstep._comparison = comparison
+    for pass_ in (1, 2, 3):
+        lockstep.transition(pass_, "prefetch", "issue", "r1", {"rid": "r1", "attempt": 0, "tokens": "many"})
+    assert withdrawn == [True]
+    assert "compares no ranks after a fault" in caplog.text
+
+
 def test_a_belief_is_told_without_a_request() -> None:
     told = [str(one) for passed in fed(EVENTS[4]).since(0) for one in _decisions(passed.decisions)]
     assert told == ["belief deny: pool:kv, pages:95"]

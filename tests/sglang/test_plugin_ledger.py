@@ -13,10 +13,12 @@ from typing import Any, cast
 
 import pytest
 
+from hicache_fsm.sglang.audit import Auditor
 from hicache_fsm.sglang.keeper import TOTALS_EVERY, Keeper
 from hicache_fsm.sglang.ledger import Ledger
 from hicache_fsm.sglang.modes import InvariantViolation, Mode, Options
 from hicache_fsm.sglang.view import FILED, EngineView
+from hicache_fsm.sglang.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,65 @@ def test_what_an_older_attempt_left_under_its_own_key_stays_in_the_books(
     assert ledger.resyncs == 0
 
 
+def test_an_id_that_comes_again_under_another_key_before_it_was_read_leaves_the_books_whole(
+    ledger: Ledger, maps: Maps, notes: list[Any]
+) -> None:
+    old, new = Handle("r1", 0), Handle("r1", 1)
+    ledger.enter(old)
+    ledger.leave("r1", "abort (client)", 1)
+    ledger.enter(new)
+    maps.filed[old] = {"hold": 10}
+    (finding,) = ledger.settle(2)
+    assert (finding.attempt, finding.kind) == (0, "hold")
+    ledger.leave("r1", "admit", 3)
+    del maps.filed[old]
+    notes.append((old, (), 3))
+    assert ledger.settle(4) == []
+    assert ledger.records == {}
+
+
+def test_an_attempt_that_goes_clean_passes_what_older_ones_left_on_to_the_next(
+    ledger: Ledger, maps: Maps
+) -> None:
+    first, second, third = (Handle("r1", attempt) for attempt in range(3))
+    ledger.enter(first)
+    ledger.leave("r1", "admit", 1)
+    maps.filed[first] = {"hold": 10}
+    ledger.settle(1)
+    ledger.enter(second)
+    ledger.settle(2)
+    ledger.enter(third)
+    assert [record.key for record in ledger.of("r1")] == [third, first]
+
+
+def test_what_was_noted_of_a_clean_id_is_judged_before_it_is_queued_again(maps: Maps) -> None:
+    keeper = keeper_of(Mode.OBSERVE, maps)
+    assert keeper.ledger is not None
+    keeper.enter(request("r1"))
+    keeper.ledger.leave("r1", "abort (client)", 1)
+    keeper.ledger.settle(2)
+    maps.filed["r1"] = {"marker": 1}
+    keeper.notes.append(("r1", ("marker",), 3))
+    keeper.enter(request("r1"))
+    assert keeper.findings == {"marker-owned": 1}
+    del maps.filed["r1"]
+    assert keeper.ledger.settle(4) == []
+    assert [record.attempt for record in keeper.ledger.of("r1")] == [1]
+
+
+def test_giving_back_what_an_older_attempt_left_takes_the_newest_out_of_no_queue(maps: Maps) -> None:
+    keeper = keeper_of(Mode.ENFORCE, maps)
+    assert keeper.ledger is not None
+    keeper.ledger.enter(Handle("r1", 0))
+    keeper.ledger.leave("r1", "admit", 1)
+    keeper.ledger.enter(Handle("r1", 1))
+    watch, tree = Watch(keeper, "0.5.23"), SimpleNamespace(ongoing_prefetch={})
+    watch.released(tree, Handle("r1", 0))
+    assert keeper.ledger.records["r1"].queued
+    watch.released(tree, Handle("r1", 1))
+    assert keeper.ledger.records["r1"].exit == "abort (client)"
+
+
 # ---- when
 
 
@@ -276,3 +337,20 @@ def test_the_cost_of_a_judgement_does_not_follow_the_queue(maps: Maps) -> None:
             keeper.pass_begins()
         reads.append(maps.reads.total())
     assert reads == [64, 64]
+
+
+def test_without_books_nothing_that_hooks_note_is_kept() -> None:
+    keeper = Keeper(Options(Mode.OBSERVE, every=4))
+    for number in range(100):
+        keeper.notes.append((Handle(f"r{number}"), (), number))
+        keeper.pass_begins()
+    assert len(keeper.notes) <= 4
+
+
+@pytest.mark.parametrize(("ranks", "freed"), [(1, 3), (2, 0)])
+def test_lost_host_slots_are_given_back_by_one_rank_alone(ranks: int, freed: int) -> None:
+    given: list[list[int]] = []
+    view = SimpleNamespace(ranks=ranks, storage_busy=lambda: False)
+    auditor = Auditor(cast("Ledger", SimpleNamespace(view=view, in_flight={})))
+    auditor._lost = [(SimpleNamespace(free=given.append), [4, 5, 6])]
+    assert (auditor.free_lost(), given) == (freed, [[4, 5, 6]] if freed else [])

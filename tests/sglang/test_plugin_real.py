@@ -176,6 +176,8 @@ def test_judged_every_sixteen_passes_it_is_told_and_repaired_too(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_violation_carries_the_history_of_its_attempt(planted: Planted, version: str) -> None:
+    if version == "0.5.20":
+        pytest.skip("stops before, at what an abort leaves credited there")
     first, *history = planted(version, "strict", "pin")["pin"]["raised"].splitlines()
     assert first.startswith("pin-owned: pass ")
     assert [line.split()[2] for line in history] == ["enqueue", "issue", "hit", "done", "abort"]
