@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
 from hicache_fsm.machine import CompiledMachine, Row
-from hicache_fsm.runtime.words import LIMITED, PARTIAL_HIT, RETRACTED, TOO_SHORT
+from hicache_fsm.runtime.words import LIMITED, PARTIAL_HIT, TOO_SHORT
 from hicache_fsm.spec import Constants, Spec
 
 NEWEST: Final = "sglang-0.5.23"
@@ -60,9 +60,9 @@ class Follower:
         The budget starts anew only where the profile says so: upstream for a retraction, not for a preemption or
         a pause (docs/upstream-findings.md).
         """
-        before, constants = self.attempts.get(rid), self._constants
-        renewed = constants.resets_budget and (constants.scope == "attempt" or again == RETRACTED)
-        spent = before.spent if before is not None and again and not renewed else 0
+        before = self.attempts.get(rid)
+        kept = before is not None and again and not self._constants.renews_budget(again)
+        spent = before.spent if before is not None and kept else 0
         self._begun += 1
         self.attempts[rid] = Followed(self._begun, self.table.initial, spent)
 

@@ -157,20 +157,14 @@ class Judge:
             self._break(
                 line, "attempt", f"{before.name} is still {before.state} when {attempt.name} begins", before
             )
-        if before is not None and again and not self._resets_budget(line):
+        renewed = self._setting.constants.renews_budget(line.data.get("again", ""))
+        if before is not None and again and not renewed:
             # of one that is followed no more, only the engine knows what it spent
             attempt.spent = line.seen.get("spent", before.spent) if before.lost else before.spent
         attempt.history.append(f"line {line.number}  pass {line.pass_}  enqueue: -> {attempt.state}")
         self._latest[line.rid] = attempt
         self.verdict.states[attempt.state] += 1
         self._compare(line, attempt)
-
-    def _resets_budget(self, line: Line) -> bool:
-        """Whether the profile gives this attempt a new budget: 0.5.23 does so for a retraction only."""
-        constants = self._setting.constants
-        return constants.resets_budget and (
-            constants.scope == "attempt" or line.data.get("again") == "retracted"
-        )
 
     def _leave_batch(self, line: Line, attempt: Tracked) -> None:
         if not attempt.running and not attempt.lost:

@@ -118,9 +118,10 @@ class HiCacheLifecycle(CacheSide):
     def enqueue(self, rid: str, tokens: int, *, again: str = "") -> AttemptKey:
         """A request of so many prompt tokens joins the queue. Returns the key of this attempt.
 
-        `again` is why a request that was queued before comes back; `retract` says it for a running one.
-        Raises ValueError for an unknown reason. A request id that is still queued or running is illegal;
-        outside strict mode the attempt that has it is then kept.
+        `again` is why a request that was queued before comes back; `retract` says it for a running one. Here as
+        there the profile says whether its budget starts anew; the newest 256 ended attempts are remembered for it.
+        Raises ValueError for an unknown reason. A request id that is still queued or running is illegal; outside
+        strict mode the attempt that has it is then kept.
         """
         if again:
             check_reason("enqueue", again)
@@ -131,7 +132,9 @@ class HiCacheLifecycle(CacheSide):
             reason = f'prefetch: "enqueue" in "{state}" is illegal: the id is still in use'
             core.object("prefetch", "enqueue", state, newest.key, reason)
             return newest.key
-        return self._begin(rid, tokens, 0, again)
+        before = core.find(AttemptKey(rid, self._numbers.newest(rid))) if again else None
+        kept = before is not None and not self.settings.constants.renews_budget(again)
+        return self._begin(rid, tokens, before.spent if before is not None and kept else 0, again)
 
     def issue(
         self,
@@ -244,9 +247,7 @@ class HiCacheLifecycle(CacheSide):
         attempt = self._leave_batch(key, "retract")
         if attempt is None:
             return None
-        constants = self.settings.constants
-        renewed = constants.resets_budget and (constants.scope == "attempt" or again == RETRACTED)
-        spent = 0 if renewed else attempt.spent
+        spent = 0 if self.settings.constants.renews_budget(again) else attempt.spent
         return self._begin(key.rid, attempt.tokens, spent, again, after=key.attempt)
 
     def finish(self, key: AttemptKey) -> bool:

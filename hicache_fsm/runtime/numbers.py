@@ -23,3 +23,7 @@ class AttemptNumbers:
         if len(self._next) > self._remembered:
             self._next.popitem(last=False)
         return number
+
+    def newest(self, rid: str) -> int:
+        """The number of the id's newest attempt, -1 if it has none or was forgotten."""
+        return self._next.get(rid, 0) - 1

@@ -140,6 +140,13 @@ class Constants:
         """Whether a miss raises a marker: retries are on, or the profile marks regardless."""
         return not self.dense and (self.interval > 0 or self.marks_when_disabled)
 
+    def renews_budget(self, again: str) -> bool:
+        """Whether a request that is queued again for this reason may be asked for as often as a new one.
+
+        Upstream says so of a retraction only, not of a preemption or a pause (#39283).
+        """
+        return self.resets_budget and (self.scope == "attempt" or again == "retracted")
+
     @property
     def sweeps(self) -> bool:
         """Whether passes sweep markers: retries are on, or the profile sweeps the markers that it raises regardless."""

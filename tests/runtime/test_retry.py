@@ -1,7 +1,10 @@
 """The retry of missed questions: markers, pacing, budget (#36227 and its successors)."""
 
+from pathlib import Path
+
 import pytest
 from runtime_support import (
+    SPEC,
     asked,
     behind_a_head,
     changed,
@@ -11,7 +14,8 @@ from runtime_support import (
     transferring,
 )
 
-from hicache_fsm.runtime import Completion, IllegalTransition
+from hicache_fsm.replay import judge_file
+from hicache_fsm.runtime import Completion, EventLog, IllegalTransition
 
 
 def test_a_missed_question_is_asked_again_after_the_interval_and_may_hit_36227() -> None:
@@ -307,6 +311,32 @@ def test_retraction_resets_the_budget_where_the_profile_says(profile: str, spent
 @pytest.mark.parametrize(("profile", "spent"), [("seed", 1), ("recommended", 0), ("sglang-0.5.23", 1)])
 def test_upstream_renews_the_budget_of_a_retracted_request_alone(profile: str, spent: int, why: str) -> None:
     assert spent_after(profile, why) == spent
+
+
+@pytest.mark.parametrize(
+    ("profile", "again", "spent"),
+    [
+        ("seed", "requeued", 1),
+        ("sglang-0.5.23", "requeued", 1),
+        ("sglang-0.5.23", "retracted", 0),
+        ("sglang-0.5.23", "", 0),
+        ("recommended", "requeued", 0),
+    ],
+)
+def test_an_ended_request_that_is_queued_again_spends_on_as_replay_expects(
+    tmp_path: Path, profile: str, again: str, spent: int
+) -> None:
+    log = tmp_path / "log.jsonl"
+    life = lifecycle(profile, log=EventLog(log))
+    key = behind_a_head(life)
+    life.missed(key, asked(life, key))
+    passes_until_offered(life, key)
+    life.missed(key, life.issue(key) or 0)
+    life.abort(key)
+    key = life.enqueue("r", 96, again=again)
+    assert life.spent(key) == spent
+    life.close()
+    assert not [one for one in judge_file(SPEC, log).violations if one.rule == "attempts-bounded"]
 
 
 def test_a_prefix_lost_at_admission_is_asked_for_once_budget_permits_40043() -> None:
