@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sglang_support import KNOWN_VERSIONS
+from sglang_support import KNOWN_VERSIONS, VERSIONS
 
 from hicache_fsm.sglang.assembly import Plugin
 from hicache_fsm.sglang.harness.versions import ADAPTERS
@@ -62,7 +62,7 @@ def absent(folder: Path, targets: set[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.STRICT])
-@pytest.mark.parametrize("version", KNOWN_VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_whatever_the_plugin_hooks_is_there(version: str, mode: Mode) -> None:
     assert absent(wheel(version), hooked(version, mode)) == []
 
