@@ -11,10 +11,11 @@ from typing import Any, Optional
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from sglang_support import SINCE_0520
 
 from hicache_fsm.sglang import retries
 from hicache_fsm.sglang.excerpt import excerpt
-from hicache_fsm.sglang.install import DEFAULT_ROOT, VERSIONS, mend
+from hicache_fsm.sglang.install import DEFAULT_ROOT, mend
 from hicache_fsm.sglang.retries import MissMarkers, StoragePrefetchRetries
 
 RIDS = "abcde"
@@ -158,7 +159,7 @@ def by_markers(
 
 
 @real
-@pytest.mark.parametrize("original", [version for version in VERSIONS if version != "0.5.19"], indirect=True)
+@pytest.mark.parametrize("original", SINCE_0520, indirect=True)
 @given(script=steps)
 @thorough
 def test_under_the_profile_of_0_5_23_every_decision_is_the_originals(
